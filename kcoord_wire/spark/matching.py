@@ -32,6 +32,7 @@ from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, arrow_schema, table_of
 from kcoord_wire.spark.packing import PACKED, Packer, counted, counted_row, observed, unpacked
+from kcoord_wire.spark.partitions import HERE, LATER
 from kcoord_wire.spark.rows import as_arrow, as_spark, sound_rows, spark_schema, spark_type, wire_schema
 from kcoord_wire.spark.sightings import INTEREST, KEYED, Interests, Overview, candidates, overview_of
 from kcoord_wire.spark.workers import begin_task
@@ -140,13 +141,10 @@ def match_files(spark: SparkSession, *paths: str, **options: str) -> Matched:
     :param paths: captures and recordings: files, folders, patterns, URIs
     :param options: of the source ``kcoord``, such as ``ports``
     """
-    from kcoord_wire.spark.sources import matching_options  # whose tasks import this module
-
-    every = matching_options(spark, paths, options)
-    here, *later = (spark.read.format("kcoord").options(**each).load(list(paths)) for each in every)
-    for frames in later:
-        here = here.union(_matched(frames))
-    return _kept(here, FILES, *_COUNTED)
+    here, later = (
+        spark.read.format("kcoord").options(**options, matching=part).load(list(paths)) for part in (HERE, LATER)
+    )
+    return _kept(here.union(_matched(later)), FILES, *_COUNTED)
 
 
 def _kept(packed: DataFrame, *kinds: str) -> Matched:

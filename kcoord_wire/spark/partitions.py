@@ -46,9 +46,9 @@ MAX_BYTES: Final = 128 << 20
 OPEN_COST: Final = 4 << 20
 """Spark's own defaults of spark.sql.files.maxPartitionBytes and openCostInBytes."""
 
-HERE, LATER, ALL_HERE = "here", "later", "all here"
-"""Values of the source's own option ``matching``: rows of `PACKED`, of what is matched where it is read; the frames of
-all other files; and the first where the driver has found no others."""
+HERE, LATER = "here", "later"
+"""Values of the source's own option ``matching``: rows of `PACKED`, of what is matched where it is read; and the frames
+of all other files."""
 
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 

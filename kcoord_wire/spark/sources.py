@@ -34,7 +34,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
-from kcoord_wire.forensics.sources.files import SourceError, units
+from kcoord_wire.forensics.sources.files import units
 from kcoord_wire.forensics.sources.frames import partition_of
 from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
 from kcoord_wire.spark.conditions import parse_condition
@@ -47,7 +47,6 @@ try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
     from kcoord_wire.spark.partitions import (
-        ALL_HERE,
         HERE,
         LATER,
         FilePartition,
@@ -129,7 +128,7 @@ class KcoordSource(DataSource):
         paths = _paths(options)
         if options.get(_MATCHING) == LATER:  # after HERE, which has looked at the files
             return spark_schema(Frame)
-        if options.get(_MATCHING) in (HERE, ALL_HERE):
+        if options.get(_MATCHING) == HERE:
             places = find_places(paths, selection(options))
             if (kind := _kind(places)) != "frames":
                 raise ValueError(f"only frames can be matched, and these are {_NAMES[kind]}: {places[0].name}")
@@ -167,24 +166,6 @@ def register(spark: SparkSession) -> None:
     register_functions(spark)
 
 
-def matching_options(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the options of the loads that have all frames of some files: one where no recording is spread.
-
-    The driver looks at the files for it. Through Connect it does not see them; where they cannot be read, the source
-    says so.
-    """
-    packing = Packing.of_session(spark)
-    sizes = {"maxPartitionBytes": str(packing.max_bytes), "openCostInBytes": str(packing.open_cost)}
-    both = [{**sizes, **options, _MATCHING: part} for part in (HERE, LATER)]
-    if not hasattr(spark, "sparkContext"):
-        return both
-    try:
-        later = _Reader({**both[1], "paths": json.dumps(paths)}, spark_schema(Frame), packing).partitions()
-    except (OSError, ValueError):
-        return both
-    return both if later else [{**both[0], _MATCHING: ALL_HERE}]
-
-
 class _Reader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType, packing: Packing) -> None:
         self.mode, self.ports = _checked(options)
@@ -211,10 +192,6 @@ class _Reader(DataSourceReader):
         if self.matching == LATER:
             return plan_partitions(chosen, self.packing)
         others = len(places) - len(chosen)
-        if others and self.matching == ALL_HERE:
-            raise SourceError(
-                "a recording has grown beyond maxPartitionBytes since it was found: match the files again"
-            )
         partitions = plan_partitions(chosen, self.packing, whole=True)
         return [*partitions, FilePartition((), others)] if others else partitions
 
@@ -227,13 +204,13 @@ class _Reader(DataSourceReader):
         most = self.packing.max_bytes
         is_divided = total_size(unit) > most and (len(unit) > 1 or len(shares_of(unit, most)) > 1)
         is_here = unit[0].kind == "pcap" or not is_divided  # a share of a capture has whole connections
-        return is_here == (self.matching != LATER)
+        return is_here == (self.matching == HERE)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FilePartition):  # Spark's own, where there are none
             return
         wanted = as_arrow(self.schema)
-        if self.matching is not None and self.matching != LATER:
+        if self.matching == HERE:
             from kcoord_wire.spark.matching import FILES, match_packed  # which a task that only reads does not need
 
             read = sum(place.is_first_share for place in partition.places)

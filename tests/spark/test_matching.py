@@ -14,9 +14,9 @@ from kcoord_wire.forensics.model import Frame, arrow_schema
 from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.spark import group_histories, match_files
-from kcoord_wire.spark.partitions import ALL_HERE, LATER, Packing, plan_partitions
+from kcoord_wire.spark.matching import LATER
+from kcoord_wire.spark.partitions import Packing, plan_partitions
 from kcoord_wire.spark.places import Place
-from kcoord_wire.spark.sources import matching_options
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURE = DATA / "captures" / "static_bounce.pcap"
@@ -66,15 +66,8 @@ def test_a_recording_is_matched_by_one_task_or_by_connection(
     spread = spark.read.format("kcoord").options(maxPartitionBytes=limit, matching=LATER).load(paths)
     sources = {row["source"] for row in spread.select("source").distinct().collect()}
     assert sources == ({str(path) for path in (*recording_files(recording), MODERN)} if is_spread else set())
-    assert len(matching_options(spark, paths, {"maxPartitionBytes": limit})) == 1 + is_spread
     histories.unpersist()
     matched.unpersist()
-
-
-def test_a_recording_that_grows_is_refused(spark: SparkSession, recording: Path) -> None:
-    grown = spark.read.format("kcoord").options(maxPartitionBytes="9000", matching=ALL_HERE).load(str(recording))
-    with pytest.raises(PySparkException, match="has grown beyond maxPartitionBytes"):
-        grown.collect()
 
 
 def test_files_of_a_recording_stay_together() -> None:
