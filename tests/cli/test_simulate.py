@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -75,8 +76,8 @@ def test_seeds_run_in_several_processes(kcoord: Run) -> None:
 def test_two_owners_without_epochs_are_printed(kcoord: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A random script has 20 actions or more, and takes long to shrink."""
 
-    def late_messages(seed: int, *, rebalance_by: str, is_fenced: bool) -> script.Script[script.CentralCluster]:
-        drawn = random_script(seed, rebalance_by=rebalance_by, is_fenced=is_fenced)
+    def late_messages(seed: int, **options: Any) -> script.Script[script.CentralCluster]:
+        drawn = random_script(seed, **options)
         actions = [script.Do(0, "member", name, "g", None, True, 3_000) for name in ("c1", "c2")]
         late = script.Do(6_000, "delay", "c2", "broker-1", 12_000, True, True, 1_500)
         last = script.Do(14_000, "crash", "nobody")

@@ -126,7 +126,7 @@ def test_an_abstract_class_has_no_instances(program_class: ProgramClass) -> None
 
 @each("base", [dict, list, Exception])
 def test_another_base_in_c_is_refused(program_class: ProgramClass, base: type) -> None:
-    codec = registry["ClusterMetadataRequest"]  # without a field, so that its class fits beside any other
+    codec = registry["CentralStatusRequest"]  # without a field, so that its class fits beside any other
     both = type("Both", (codec.cls, base), {})
     program = program_class(codec.plan(0), codec.classes, both)
     for _ in range(2):
