@@ -11,7 +11,7 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import IllegalMoveError, Request
 from kcoord_wire.coordinator.transactions import machine as module
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.coordinator.transactions.transaction import TRANSITIONS, Move, State, Transaction
+from kcoord_wire.coordinator.transactions.transaction import TRANSITIONS, Move, State, Transaction, transaction_record
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.scripted import Topics
@@ -386,6 +386,8 @@ def test_the_end_of_the_last_epoch_rotates_the_producer_id(commit: bool) -> None
     subject.prepare(Move.COMMIT if commit else Move.ABORT, 2, lambda: 2, 5)
     assert (subject.producer_id, subject.producer_epoch) == (1, LAST + 1), "the marker is of the old id"
     assert subject.next_producer == (2, 0)
+    value = transaction_record(subject).value
+    assert (value.next_producer_id, value.next_producer_epoch) == (2, 0)
     subject.complete(6)
     assert (subject.producer_id, subject.producer_epoch) == (2, 0)
     assert subject.raised_epoch(1, LAST)

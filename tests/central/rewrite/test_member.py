@@ -382,6 +382,8 @@ def test_events_of_a_former_connection_are_dropped() -> None:
     assert driven.happens(Received(old, HeartbeatResponse(error_code=RewriteError.ILLEGAL_GENERATION))) == []
     driven.finds()
     assert isinstance(driven.sent(), HeartbeatRequest)
+    driven.beat()
+    assert driven.happens(Disconnected(old)) == [], "no heartbeat before its time"
 
 
 @pytest.mark.parametrize(
