@@ -294,7 +294,7 @@ class MemberMachine(GroupMember):
         settings = self.settings
         request = requests.sync(settings, self.generation_id, self.member_id, self._protocol, assignments)
         self.state = events.MemberState.SYNCING
-        self._send(Kind.SYNC, request, self.generation_id, self._sync_timeout_ms)
+        self._send(Kind.SYNC, request, None, self._sync_timeout_ms)
 
     @property
     def _sync_timeout_ms(self) -> int:
@@ -341,8 +341,8 @@ class MemberMachine(GroupMember):
     def _watched_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
         return {topic: count for topic, count in counts.items() if topic in self._watched}
 
-    def _synced(self, response: Any, generation_id: int) -> None:
-        if self.state is not events.MemberState.SYNCING or generation_id != self.generation_id:
+    def _synced(self, response: Any, _context: Any) -> None:
+        if self.state is not events.MemberState.SYNCING:
             return  # the answer to a heartbeat has arrived first and ended the generation for this member
         error = response.error_code
         if error == ErrorCode.NONE:
