@@ -9,7 +9,7 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import Load, Request, Resign
+from kcoord_wire.coordinator.core.events import Load, LogRecord, PendingRecord, Producer, Request, Resign
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.core.offsets import DeletedTopics
 from kcoord_wire.coordinator.host import Runtime
@@ -445,6 +445,17 @@ def test_a_partition_that_does_not_exist_fails_alone(host: Host) -> None:
     assert host.txn_commit(PRODUCER, 5, partition=99) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert host.txn_commit(PRODUCER, 5, topic="none") == E.UNKNOWN_TOPIC_OR_PARTITION
     assert host.txn_commit(PRODUCER, 5, generation_id_or_member_epoch=4) == E.ILLEGAL_GENERATION
+
+
+def test_of_an_open_transaction_only_offsets_are_pending() -> None:
+    """Another program's log may have a tombstone or another record there."""
+    script = Script()
+    records = [
+        LogRecord(m.GroupMetadataKey(group="g"), m.GroupMetadataValue()),
+        LogRecord(m.OffsetCommitKey(group="g", topic="orders", partition=0), None),
+    ]
+    script.do(Load([], pending=[PendingRecord(Producer(1, 0), record) for record in records]))
+    assert script.machine.groups == {}
 
 
 def test_metadata_has_a_bound_in_transactions_too(host: Host) -> None:
