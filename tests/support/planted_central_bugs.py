@@ -94,6 +94,18 @@ def purgatory_leaks(forget: Any, self: Purgatory, member: RegisteredConsumer) ->
         self._watchers[member] = watchers
 
 
+@replaces(Purgatory, "give_up")
+def former_attempts_count(_give_up: Any, self: Purgatory, member: RegisteredConsumer) -> None:
+    """The time of a request goes on when the next attempt has begun."""
+
+
+@replaces(PingSchedule, "add")
+def first_ping_is_late_at_once(add: Any, self: PingSchedule, member: RegisteredConsumer) -> None:
+    """A consumer is taken for failed when it is asked for the first time, as if it had not answered."""
+    add(self, member)
+    self._context.timers.start(self._context.now + member.session_timeout_ms // 3, lambda: self._failed(member, "late"))
+
+
 @replaces(Rebalances, "_run")
 def rebalance_bit_not_reset(_run: Any, self: Rebalances, group: Group) -> Procedure:
     yield from self._rebalance(group)
@@ -150,6 +162,8 @@ PLANTED = {
     consumer_reports_ahead: "offsets",
     consumer_starts_ahead: "no gap",
     two_handlers_for_a_group: "one handler",
+    former_attempts_count: "patience",
+    first_ping_is_late_at_once: "patience",
     watch_not_renewed: "settles",
     purgatory_leaks: "settles",
     ping_watcher_not_cleared: "settles",

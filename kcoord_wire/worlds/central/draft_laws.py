@@ -10,6 +10,8 @@ The laws, by the name that a violation carries:
                     the committed offset, which is not below what the last owner reported to the same coordinator
 ``no gap``          a consumer goes on where its group has consumed everything before, unless its offset was reset
 ``one handler``     a coordinator rebalances a group once at a time: what it sends belongs to the rebalance begun last
+``patience``        a consumer whose connection is open is taken for failed only while an answer of it is overdue; and
+                    for want of one an attempt to rebalance fails only where that to its own request is
 ``settles``         (checked by the script) after the last fault every partition is owned, consumed and committed within
                     a bound, nothing is left waiting, and no broker coordinates two more subsets than another
 
@@ -18,7 +20,8 @@ The checks see messages, fetches and writes; they do not look into a machine, so
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcoord_wire.central.dialects import ASKED_BY_COORDINATOR
@@ -36,6 +39,11 @@ if TYPE_CHECKING:
     from kcoord_wire.worlds.central.zookeeper import VirtualZooKeeper
 
 _ANSWERS: Final = (m.PingResponse, m.StopFetcherResponse)
+_ANSWER_TO: Final[Mapping[type, type]] = {
+    m.PingRequest: m.PingResponse,
+    m.StopFetcherRequest: m.StopFetcherResponse,
+    m.StartFetcherRequest: m.StartFetcherResponse,
+}
 _REBALANCES: Final = (m.StopFetcherRequest, m.StartFetcherRequest)
 _STARTS: Final = (m.StartFetcherRequest, m.RegisterConsumerResponse)
 
@@ -53,14 +61,29 @@ class _Term:
     :ivar given: to which connection it gave a partition last
     :ivar reported: the offset that this connection has reported last
     :ivar generations: of each group, the last that it has begun to bring
+    :ivar asked: by consumer id
     """
 
-    __slots__ = ("generations", "given", "reported")
+    __slots__ = ("asked", "generations", "given", "reported")
 
     def __init__(self) -> None:
+        self.asked: dict[str, _Asked] = {}
         self.given: dict[Place, int] = {}
         self.reported: dict[Place, int] = {}
         self.generations: dict[str, int] = {}
+
+
+class _Asked:
+    """The requests to a consumer on one connection that it has not answered.
+
+    :ivar due: when answers are overdue, ms, in the order of the requests; by the answer's class
+    """
+
+    __slots__ = ("connection", "due")
+
+    def __init__(self, connection: int) -> None:
+        self.connection = connection
+        self.due: dict[type, deque[int]] = {answer: deque() for answer in _ANSWER_TO.values()}
 
 
 class Invariants:
@@ -139,19 +162,29 @@ class Invariants:
 
     def takes_in(self, broker_id: int, connection: int, group: str, message: Any) -> None:
         """A coordinator takes in a consumer's answer with its offsets."""
+        term = self._term(broker_id, group)
+        asked = term.asked.get(getattr(message, "consumer_id", ""))
+        if asked is not None and asked.connection == connection and (due := asked.due.get(type(message))):
+            due.popleft()
         if not isinstance(message, _ANSWERS) or message.error_code:
             return
-        term = self._term(broker_id, group)
         for entry in message.offset_info or ():
             place = Place(group, Partition(entry.topic, entry.partition))
             if term.given.get(place) == connection:
                 term.reported[place] = max(entry.offset, term.reported.get(place, 0))
 
-    def sends(self, broker_id: int, connection: int, group: str, message: Any, *, is_leader: bool) -> None:
-        """A broker sends a message to a consumer."""
+    def sends(
+        self, broker_id: int, connection: int, group: str, message: Any, session_ms: int, *, is_leader: bool
+    ) -> None:
+        """A broker sends a message to a consumer with this session timeout."""
         if not is_leader and isinstance(message, ASKED_BY_COORDINATOR):
             self._note_deposed(broker_id, message)
         term = self._term(broker_id, group)
+        if (answer := _ANSWER_TO.get(type(message))) is not None:
+            asked = term.asked.get(message.consumer_id)
+            if asked is None or asked.connection != connection:
+                asked = term.asked[message.consumer_id] = _Asked(connection)
+            asked.due[answer].append(self._clock.time_ms + session_ms * 2 // 3)
         if isinstance(message, _REBALANCES) and message.fence:
             self._check_generation(term, group, message)
         if not isinstance(message, _STARTS):
@@ -196,6 +229,24 @@ class Invariants:
             text = f"broker {broker_id}: {what}, group {group!r}, generation {generation}; {last} was begun before"
             raise ViolationError("one handler", text)
         generations[group] = generation
+
+    def failed(self, broker_id: int, group: str, consumer_id: str, reason: str) -> None:
+        """A coordinator takes a consumer for failed, whose connection is open."""
+        due = self._due(broker_id, group, consumer_id, *_ANSWER_TO.values())
+        if not due or min(due) > self._clock.time_ms:
+            text = f"broker {broker_id} takes {consumer_id} for failed, which has time for its answers until {due}"
+            raise ViolationError("patience", f"{text}: {reason}")
+
+    def attempt_failed(self, broker_id: int, group: str, consumer_id: str) -> None:
+        """An attempt to rebalance a group has failed, because a consumer did not answer in time."""
+        due = self._due(broker_id, group, consumer_id, m.StopFetcherResponse, m.StartFetcherResponse)
+        if not due or max(due) > self._clock.time_ms:
+            text = f"broker {broker_id} does not wait for {consumer_id}, which has time for its answers until {due}"
+            raise ViolationError("patience", text)
+
+    def _due(self, broker_id: int, group: str, consumer_id: str, *answers: type) -> list[int]:
+        asked = self._term(broker_id, group).asked.get(consumer_id)
+        return [] if asked is None else [due for answer in answers for due in asked.due[answer]]
 
     # ---- fetches
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _TERM_ENDS: Final = ("elected", "resigned")
+_LATE: Final = "no answer in time from "
 _REBALANCE: Final = ("rebalance started", "rebalance completed")
 
 
@@ -98,14 +99,19 @@ class DraftBroker(BrokerProcess):
             group = self._cluster.group_of(link)
             laws = self._cluster.invariants
             is_leader = self.leads(laws.subset_of(group))
-            laws.sends(self.broker_id, effect.connection, group, effect.message, is_leader=is_leader)
+            session_ms = link.process.settings.session_timeout_ms
+            laws.sends(self.broker_id, effect.connection, group, effect.message, session_ms, is_leader=is_leader)
 
     def _note(self, effect: LogEvent) -> None:
+        facts, laws = effect.facts, self._cluster.invariants
         if effect.what in _TERM_ENDS:
-            self._cluster.invariants.term_changed(self.broker_id, effect.facts.get("subset", 0))
+            laws.term_changed(self.broker_id, facts.get("subset", 0))
         elif effect.what in _REBALANCE:
-            facts = effect.facts
-            self._cluster.invariants.noted(self.broker_id, effect.what, facts["group"], facts["generation"])
+            laws.noted(self.broker_id, effect.what, facts["group"], facts["generation"])
+        elif effect.what == "consumer failed" and facts["reason"] != "its connection ended":
+            laws.failed(self.broker_id, facts["group"], facts["consumer"], facts["reason"])
+        elif effect.what == "rebalance attempt failed" and facts["reason"].startswith(_LATE):
+            laws.attempt_failed(self.broker_id, facts["group"], facts["reason"].removeprefix(_LATE))
 
     def takes_in(self, connection: int, message: Any) -> None:
         """The coordinator takes in a consumer's message."""
