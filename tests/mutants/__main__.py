@@ -45,7 +45,7 @@ UNFIT: Final = re.compile(r"missing (\d+|a) required|expected (at least )?\d+ ar
 
 
 class Mutant(NamedTuple):
-    """The `number`-th change of a module; `key` changes when a verdict on it is not good any more."""
+    """The `number`-th change of a module."""
 
     machine: str
     module: str
@@ -174,34 +174,26 @@ def main() -> int:
     with KEPT.open("a") as kept:
         for mutant, verdict in judged(missing, given.jobs):
             known[keys[mutant]] = verdict
-            print(
-                json.dumps((keys[mutant], states[mutant.machine], mutant.number == NONE, verdict)),
-                file=kept,
-                flush=True,
-            )
+            line = json.dumps((keys[mutant], states[mutant.machine], mutant.number == NONE, verdict))
+            print(line, file=kept, flush=True)
             print(f"{mutant.machine:13} {mutant.name}\n{'':14}{verdict[:200]}", flush=True)
-    return report(sample, {each: known[keys[each]].split(":")[0] for each in sample})
+    return report({each: known[keys[each]].split(":")[0] for each in sample})
 
 
-def report(sample: list[Mutant], verdicts: dict[Mutant, str]) -> int:
+def report(verdicts: dict[Mutant, str]) -> int:
     """Print what was noticed of each machine, and the survivors; return 1 if one has no reason in `REASONS`."""
     reasons = REASONS.read_text("utf-8")
-    right = [each for each in sample if each.number == NONE]
-    sample = [each for each in sample if each.number != NONE]
+    mutants = [each for each in verdicts if each.number != NONE]
     print(f"\n{'':13} mutants  by laws  by tests  survive  (unfit)")
-    for name in (*dict.fromkeys(each.machine for each in sample), "all"):
-        found = Counter(verdicts[each] for each in sample if name in (each.machine, "all"))
+    for name in (*dict.fromkeys(each.machine for each in mutants), "all"):
+        found = Counter(verdicts[each] for each in mutants if name in (each.machine, "all"))
         count = found["laws"] + found["tests"] + found["survives"]
         shares = "".join(f"{found[by] / max(count, 1):9.0%}" for by in ("laws", "tests", "survives"))
         print(f"{name:13} {count:7}{shares}  {found['unfit']:7}")
-    bad = [
-        f"the right code of {each.machine} fails: {verdicts[each]}" for each in right if verdicts[each] != "survives"
-    ]
-    for each in sample:
-        if verdicts[each] == "survives":
-            has_reason = f"`{each.name}`" in reasons
-            print("" if has_reason else "NO REASON ", each.name, sep="")
-            bad += [] if has_reason else [each.name]
+    survivors = [each.name for each in mutants if verdicts[each] == "survives"]
+    bad = [f"NO REASON {name}" for name in survivors if f"`{name}`" not in reasons]
+    bad += [f"FAILS {each.name}" for each in verdicts if each.number == NONE and verdicts[each] != "survives"]
+    print(*survivors, *bad, sep="\n")
     return int(bool(bad))
 
 
