@@ -96,10 +96,9 @@ class DraftBroker(BrokerProcess):
     def _send(self, effect: Send) -> None:
         link = self._network.answer(effect.connection, effect.message)
         if link is not None:
-            group = self._cluster.group_of(link)
-            laws = self._cluster.invariants
+            settings, laws = self._cluster.settings_of(link), self._cluster.invariants
+            group, session_ms = settings.group_id, settings.session_timeout_ms
             is_leader = self.leads(laws.subset_of(group))
-            session_ms = link.process.settings.session_timeout_ms
             laws.sends(self.broker_id, effect.connection, group, effect.message, session_ms, is_leader=is_leader)
 
     def _note(self, effect: LogEvent) -> None:
@@ -115,7 +114,7 @@ class DraftBroker(BrokerProcess):
 
     def takes_in(self, connection: int, message: Any) -> None:
         """The coordinator takes in a consumer's message."""
-        group = self._cluster.group_of(self._network.link(connection))
+        group = self._cluster.settings_of(self._network.link(connection)).group_id
         self._cluster.invariants.takes_in(self.broker_id, connection, group, message)
 
     def serves(self, connection: int, request: m.CentralFetchRequest) -> None:

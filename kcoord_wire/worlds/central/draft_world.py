@@ -216,11 +216,11 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
         random = Random(f"{self.seed}/{name}") if former is None else former.random
         return self._begin(ConsumerProcess(self, name, settings, random))
 
-    def group_of(self, link: Link) -> str:
-        """Return the group of a connection's consumer."""
+    def settings_of(self, link: Link) -> ConsumerSettings:
+        """Return those of a connection's consumer."""
         process = link.process
         assert isinstance(process, ConsumerProcess)
-        return process.settings.group_id
+        return process.settings
 
     # ---- ownership
 
