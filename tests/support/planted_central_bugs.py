@@ -166,7 +166,7 @@ PLANTED = {
     first_ping_is_late_at_once: "patience",
     watch_not_renewed: "settles",
     purgatory_leaks: "settles",
-    ping_watcher_not_cleared: "settles",
+    ping_watcher_not_cleared: "patience|settles",
     rebalance_bit_not_reset: "settles",
     partition_left_out: "settles",
 }
