@@ -57,8 +57,9 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.sources.files import Progress, ReadProgress, Stop, find_sources, units
 from kcoord_wire.forensics.sources.frames import read_lines, read_log, read_unit
 from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
-from kcoord_wire.forensics.wire.clocks import correct_clocks, shift
+from kcoord_wire.forensics.wire.clocks import correct_clocks
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
+from kcoord_wire.forensics.wire.signs import ahead_by_source
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 from kcoord_wire.protocol.wording import counted
 
@@ -326,8 +327,8 @@ def group_history(batches: Iterable[pa.RecordBatch | pa.Table] | pa.Table, sight
     :param sightings: of all sources
     """
     rows, clocks = correct_clocks(coded(batches))
-    if clocks and sightings.rows is not None:
-        sightings = read_sightings(shift(sightings.rows, clocks))
+    if clocks:
+        sightings = sightings.by_clock(ahead_by_source(clocks))
     history = wire_history(rows, sightings)
     if len(rows) > CHUNK_ROWS:
         gc.collect()  # requests and joins refer to each other: 40 bytes an exchange of a group that rebalances

@@ -199,7 +199,7 @@ class LiveFrames:
         if due:
             topics = pa.Table.from_batches(self._sightings.batches())
             read = read_sightings(topics)
-            read = replace(read, last_ns=max(read.last_ns, now_ns))
+            read = replace(read, lasts={**read.lasts, "": now_ns})
             for history in _histories(self._exchanges.batches(), topics, read, due):
                 self._settle(self._groups[history.group.group_id], history, now_ns)
         self._trim(step - 2 * STEPS)

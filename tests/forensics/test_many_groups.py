@@ -8,10 +8,11 @@ from types import FrameType
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from kcoord_wire.forensics.analysis import Collected
 from kcoord_wire.forensics.model import Exchange, Sighting, SightingKind, table_of
-from tests.support.exchange_script import Script, at
+from tests.support.exchange_script import MS, Script, at
 
 OLD, NEW = "10.0.9.9:9092", "10.0.9.8:9092"
 
@@ -20,6 +21,8 @@ def eventful() -> Script:
     """A group whose story takes links, sizes of topics, errors and fetches: its host is cut off, its broker refuses."""
     script = Script()
     script.form("c1", "c2", "c3", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}, "c3": {"orders": [2]}})
+    for row in script.rows[:3]:
+        row.asked_ns -= 60 * MS  # JoinGroup, answered together: that shows whose clock is ahead
     script.beats("c1", 1_000, 20_000, 1)
     script.beats("c2", 1_000, 60_000, 1)
     script.beats("c3", 1_000, 9_000, 1)
@@ -58,17 +61,26 @@ def renamed(value: Any, number: int) -> Any:
     return value
 
 
-def copies(count: int) -> tuple[pa.Table, pa.Table]:
+def elsewhere(row: Any) -> Any:
+    """The same row, if it is of the second client, in the capture of its host, whose clock is ahead by 9 s."""
+    times = [name for name in ("time_ns", "asked_ns", "answered_ns") if getattr(row, name, None) is not None]
+    ahead = {name: getattr(row, name) + 9_000 * MS for name in times}
+    return replace(row, source="pod", **ahead) if row.client_id == "c2" else row
+
+
+def copies(count: int, *, is_skewed: bool) -> tuple[pa.Table, pa.Table]:
     """The exchanges and sightings of groups that differ in their names, at the same brokers."""
     script = eventful()
+    if is_skewed:
+        script.rows, script.topics = list(map(elsewhere, script.rows)), list(map(elsewhere, script.topics))
     exchanges: list[Exchange] = [renamed(row, number) for number in range(count) for row in script.rows]
     sightings: list[Sighting] = [renamed(row, number) for number in range(count) for row in script.topics]
     return table_of(Exchange, exchanges), table_of(Sighting, sightings)
 
 
-def lines_of(count: int) -> tuple[int, list[str]]:
+def lines_of(count: int, *, is_skewed: bool) -> tuple[int, list[str]]:
     """How many lines of the package an analysis of so many groups runs, and what it finds."""
-    exchanges, sightings = copies(count)
+    exchanges, sightings = copies(count, is_skewed=is_skewed)
     collected = Collected(None)
     collected.add_exchanges(exchanges.combine_chunks().to_batches()[0], sightings.combine_chunks().to_batches()[0])
     lines = 0
@@ -88,11 +100,13 @@ def lines_of(count: int) -> tuple[int, list[str]]:
     return lines, sorted([*found, *(each.detector for history in analysis.histories for each in history.findings)])
 
 
-def test_work_is_linear_in_groups() -> None:
+@pytest.mark.parametrize("is_skewed", [False, True], ids=["one clock", "clocks that differ"])
+def test_work_is_linear_in_groups(is_skewed: bool) -> None:
     """Lines of Python, loops of comprehensions among them: a walk over everything for each group adds a square."""
-    one = lines_of(1)[1]  # imports, too
+    one = lines_of(1, is_skewed=is_skewed)[1]  # imports, too
     assert {"host blocked", "log not written", "dead_member", "refused"} <= set(one)
-    few, of_few = lines_of(4)
-    many, of_many = lines_of(12)
+    assert is_skewed == ("source_clocks" in one)
+    few, of_few = lines_of(4, is_skewed=is_skewed)
+    many, of_many = lines_of(12, is_skewed=is_skewed)
     assert (of_few, of_many) == (sorted(one * 4), sorted(one * 12))
     assert many <= 3 * few

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from kcoord_wire.forensics.coded import names_of, ranked, whole
 from kcoord_wire.forensics.model import NS_PER_MS, Clock
 from kcoord_wire.forensics.wire.epoch_order import ordered_moments
-from kcoord_wire.forensics.wire.signs import NEVER_NS
+from kcoord_wire.forensics.wire.signs import NEVER_NS, ahead_by_source, shift
 
 LEAST_NS: Final = 500 * NS_PER_MS
 """From which difference on clocks are said to differ."""
@@ -47,7 +47,6 @@ _ONCE: Final = ("JoinGroup", "SyncGroup")
 _ENOUGH_COMMITS: Final = 3
 _MOST_OF: Final = 4  # part of the exchanges that both have; parts of one capture share what was sent again, and no more
 _SAME: Final = ["api", "api_version", "member_id", "generation_id", "new_generation_id", "error_code", "reason"]
-_TIMES: Final = {"asked_ns", "answered_ns", "time_ns", "since_ns"}
 _SEVERAL: Final = 2
 
 
@@ -75,24 +74,7 @@ def correct_clocks(rows: pa.Table) -> tuple[pa.Table, list[Clock]]:
     pairs = {**_by_epochs(rows), **_by_joins(rows), **same}
     counted = pc.value_counts(rows["source"]).to_pylist()
     clocks = _clocks(sources, pairs, {each["values"]: each["counts"] for each in counted})
-    return _once(shift(rows, clocks), shared, same.keys()), clocks
-
-
-def shift(rows: pa.Table, clocks: Iterable[Clock]) -> pa.Table:
-    """Return rows with the times of each source by the clock of the reference.
-
-    :param rows: any with a column ``source``
-    """
-    ahead = {clock.source: clock.ahead_ns for clock in clocks}
-    if not ahead:
-        return rows
-    names = names_of(rows["source"])
-    by_source = np.array([*(ahead.get(name, 0) for name in names), 0], np.int64)  # the last one: rows without a source
-    off = pa.array(by_source[pc.fill_null(whole(ranked(rows["source"], names)), -1).to_numpy()])
-    for index, name in enumerate(rows.column_names):
-        if name in _TIMES:
-            rows = rows.set_column(index, rows.schema.field(index), pc.subtract(rows[name], off))
-    return rows
+    return _once(shift(rows, ahead_by_source(clocks)), shared, same.keys()), clocks
 
 
 def _clocks(sources: Sequence[str], pairs: _Pairs, counts: Mapping[str, int]) -> list[Clock]:

@@ -131,9 +131,9 @@ class Background:
 
     def _stays_open(self, leave: GroupRequest) -> bool:
         """Whether its connection is not closed, in a source that goes on and shows when connections are closed."""
-        closed = self.traffic.links.closed
-        end_ns = closed.get(leave.connection, self.traffic.horizon_ns)
-        shows_closing = bool(closed or self.traffic.sizes)
+        closed_ns = self.traffic.links.closed_ns(leave.connection)
+        end_ns = self.traffic.horizon_ns if closed_ns is None else closed_ns
+        shows_closing = bool(self.traffic.links.show_ends or self.traffic.sizes)
         return shows_closing and end_ns - (leave.answered or leave.due).time_ns >= _CLOSES_WITHIN_NS
 
 

@@ -87,8 +87,8 @@ class _Connections:
             if request.who:
                 self._used_by.setdefault(request.who, set()).add(request.connection)
         self._links = traffic.links
-        closed = ((name, self._links.closed[name]) for name in self._spans if name in self._links.closed)
-        ended = sorted((at, name) for name, at in closed if not self._is_goodbye(name))
+        closed = ((name, self._links.closed_ns(name)) for name in self._spans)
+        ended = sorted((at, name) for name, at in closed if at is not None and not self._is_goodbye(name))
         self._ended: dict[str, list[tuple[int, str]]] = {}
         for at, name in ended:
             self._ended.setdefault(broker_address(name), []).append((at, name))

@@ -19,12 +19,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind, broker_address, client_host
 from kcoord_wire.forensics.wire.joins import Failover
-from kcoord_wire.forensics.wire.links import Link, Way, way_of
+from kcoord_wire.forensics.wire.links import IN_ORDER, Link, Way, way_of
 from kcoord_wire.forensics.wire.signs import LONG_NS, NEVER_NS, NS_PER_S, Moment, Wait
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 from kcoord_wire.forensics.wire.unwritten import Unwritten
@@ -337,8 +336,8 @@ class _Gap:
             took = None if wait.answered_ns is None else (wait.answered_ns - wait.asked_ns) / NS_PER_S
             text = f"{wait.api} was not answered" + ("" if took is None else f" for {took:.1f} s")
             yield Evidence(wait.asked_ns, wait.source, wait.seq, text)
-        closed = self.traffic.links.closed
-        if self.to_ns is None and (waiting := {name for wait in self.waits if (name := wait.connection) not in closed}):
+        waits = self.waits if self.to_ns is None else ()
+        if waiting := {name for wait in waits if self.traffic.links.closed_ns(name := wait.connection) is None}:
             text = f"the source ends while requests of {len(waiting)} open connections wait"
             yield Evidence(self.traffic.horizon_ns, "", _NO_FRAME, text)
         if self._is_cut():
@@ -386,7 +385,7 @@ class _Gaps:
         hosts, brokers = {client_host(name) for name in spans}, {broker_address(name) for name in spans}
         refused = links.on_all(product(hosts, brokers), SightingKind.REFUSED)
         ends = (link for name in spans for link in links.of(name) if link.kind in _ENDS)
-        return sorted([*refused, *ends], key=attrgetter("order"))
+        return sorted([*refused, *ends], key=IN_ORDER)
 
     def _is_to_coordinator(self, link: Link) -> bool:
         return broker_address(link.connection) == self._service.broker_before(link.time_ns)

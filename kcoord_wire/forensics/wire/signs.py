@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.coded import in_order, names_of, ranked, whole
-from kcoord_wire.forensics.model import broker_address
+from kcoord_wire.forensics.model import Clock, broker_address
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -59,6 +59,33 @@ END: Final = Moment(NEVER_NS, "", 0)
 def end_of(time_ns: int) -> Moment:
     """Return the moment behind all frames that carry this time stamp: a timer that ends then loses against them."""
     return Moment(time_ns, _AFTER_ALL_SOURCES, UNKNOWN_SEQ)
+
+
+Ahead = Mapping[str, int]
+"""By how much a clock is ahead, in ns, by source; those that are not corrected are missing."""
+
+_TIMES: Final = {"asked_ns", "answered_ns", "time_ns", "since_ns"}
+
+
+def ahead_by_source(clocks: Iterable[Clock]) -> Ahead:
+    """Return by how much the clocks that differ are ahead."""
+    return {clock.source: clock.ahead_ns for clock in clocks}
+
+
+def shift(rows: pa.Table, ahead: Ahead) -> pa.Table:
+    """Return rows with the times of each source by the clock of the reference.
+
+    :param rows: any with a column ``source``
+    """
+    if not ahead:
+        return rows
+    names = names_of(rows["source"])
+    by_source = np.array([*(ahead.get(name, 0) for name in names), 0], np.int64)  # the last one: rows without a source
+    off = pa.array(by_source[pc.fill_null(whole(ranked(rows["source"], names)), -1).to_numpy()])
+    for index, name in enumerate(rows.column_names):
+        if name in _TIMES:
+            rows = rows.set_column(index, rows.schema.field(index), pc.subtract(rows[name], off))
+    return rows
 
 
 _SIGN: Final = ["asked_ns", "source", "seq", "generation_id", "instance_id", "client_id", "client_host"]

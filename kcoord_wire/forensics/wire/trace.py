@@ -328,7 +328,7 @@ class ResponseIndex:
 
     def is_cut_off(self, request: GroupRequest) -> bool:
         """Whether it was parked when the coordinator was lost."""
-        end = self.traffic.links.closed.get(request.connection)
+        end = self.traffic.links.closed_ns(request.connection)
         return end is not None and any(
             request.due <= failover.begin and failover.begin.time_ns <= end <= failover.end.time_ns
             for failover in self.failovers
@@ -339,7 +339,8 @@ class ResponseIndex:
         sent.
         """
         links = self.traffic.links
-        is_ended = links.closed.get(request.connection, -1) >= request.asked.time_ns
+        end_ns = links.closed_ns(request.connection)
+        is_ended = end_ns is not None and end_ns >= request.asked.time_ns
         return is_ended and not any(link.by == "client" for link in links.of(request.connection))
 
     def is_parked_to_the_end(self, request: GroupRequest) -> bool:

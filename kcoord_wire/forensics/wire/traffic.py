@@ -25,6 +25,7 @@ from kcoord_wire.forensics.model import Sighting, SightingKind
 from kcoord_wire.forensics.wire.links import ClientErrors, Fetched, Link, Links, TopicSize, TopicSizes
 from kcoord_wire.forensics.wire.signs import (
     UNKNOWN_SEQ,
+    Ahead,
     Heartbeats,
     Moment,
     Service,
@@ -47,7 +48,7 @@ _SIGHTING_ORDER: Final = [
     (name, "ascending") for name in ("time_ns", "source", "connection", "kind", "topic", "partitions", "partition")
 ]
 _OF_LINKS: Final = ("opened", "closed", "reset", "refused", "resent", "hole")
-_LINK_COLUMNS: Final = ("time_ns", "kind", "connection", "client_id", "by", "text", "since_ns")
+_LINK_COLUMNS: Final = ("time_ns", "kind", "connection", "client_id", "by", "text", "since_ns", "source")
 _SIZE_COLUMNS: Final = ("time_ns", "source", "client_id", "connection", "topic", "partitions")
 _OFFSET_COLUMNS: Final = [
     "asked_ns",
@@ -184,20 +185,32 @@ class Sightings:
 
     :ivar sizes: sizes of topics
     :ivar links: what happened to connections
-    :ivar last_ns: the last time in the table, 0 for none; that of `fetched` does not count
     :ivar fetched: what Fetch and ListOffsets show
     :ivar errors: what clients were refused
-    :ivar ends: the last time of each source in the table
-    :ivar rows: the table itself
+    :ivar ends: the last time of each source in the table, 0 for none
+    :ivar lasts: the same of all but `fetched`
     """
 
     sizes: TopicSizes
     links: Links
-    last_ns: int
     fetched: Fetched
     errors: ClientErrors
     ends: Mapping[str, int]
-    rows: pa.Table
+    lasts: Mapping[str, int]
+
+    @property
+    def last_ns(self) -> int:
+        """The last time in the table, 0 for none; that of `fetched` does not count."""
+        return max(self.lasts.values(), default=0)
+
+    def by_clock(self, ahead: Ahead) -> Sightings:
+        """Return the same by the clock of the reference."""
+        ends, lasts = (
+            {source: ns and ns - ahead.get(source, 0) for source, ns in each.items()}
+            for each in (self.ends, self.lasts)
+        )
+        sizes, links, fetched = self.sizes.by_clock(ahead), self.links.by_clock(ahead), self.fetched.by_clock(ahead)
+        return Sightings(sizes, links, fetched, self.errors.by_clock(ahead), ends, lasts)
 
 
 @dataclass
@@ -488,18 +501,17 @@ def _set_due(requests: list[GroupRequest]) -> None:
 def read_sightings(topics: pa.Table) -> Sightings:
     """Read a table of `model.Sighting`. An analysis of many groups reads it once."""
     sizes, links = TopicSizes(), Links()
-    given, topics = topics, topics.sort_by(_SIGHTING_ORDER)
+    topics = topics.sort_by(_SIGHTING_ORDER)
     is_fetched = pc.fill_null(pc.equal(topics["kind"], str(SightingKind.FETCHED)), False)
     fetched = topics.filter(is_fetched).select(_FETCHED_COLUMNS)
     for name in ("time_ns", "connection", "topic", "partition", "end_offset"):
         fetched = fetched.filter(pc.is_valid(fetched[name]))
     fetched = _with_names(fetched, topics)
     others = topics.filter(pc.and_(pc.invert(is_fetched), pc.is_valid(topics["time_ns"])))
-    last_ns = pc.max(others["time_ns"]).as_py() or 0
     kinds = others["kind"]
     linked = others.filter(pc.is_in(kinds, pa.array(_OF_LINKS)))
-    for order, (at_ns, kind, connection, client_id, by, text, since_ns) in enumerate(_values(linked, _LINK_COLUMNS)):
-        links.add(Link(at_ns, kind, connection or "", client_id, by, text, since_ns, order))
+    for order, (at_ns, kind, name, client_id, by, text, since_ns, source) in enumerate(_values(linked, _LINK_COLUMNS)):
+        links.add(Link(at_ns, kind, name or "", client_id, by, text, since_ns, source or "", order))
     stated = pc.and_(pc.equal(kinds, str(SightingKind.TOPIC)), pc.is_valid(others["partitions"]))
     for time_ns, source, client_id, connection, topic, partitions in _values(others.filter(stated), _SIZE_COLUMNS):
         at = Moment(time_ns, source or "", _NO_FRAME)
@@ -508,9 +520,8 @@ def read_sightings(topics: pa.Table) -> Sightings:
     errors = [Sighting(**row) for row in failed.to_pylist()]
     forbidden = fetched.filter(pc.equal(fetched["error_code"], ErrorCode.TOPIC_AUTHORIZATION_FAILED.value))
     errors += [Sighting(kind=SightingKind.FETCHED, **row) for row in forbidden.to_pylist()]
-    return Sightings(
-        sizes, links, last_ns, Fetched(fetched), ClientErrors(errors), _last_times(given, "time_ns"), given
-    )
+    ends, lasts = (_last_times(each, "time_ns") for each in (topics, others))
+    return Sightings(sizes, links, Fetched(fetched), ClientErrors(errors), ends, lasts)
 
 
 def _values(rows: pa.Table, names: Sequence[str]) -> Iterable[tuple[Any, ...]]:

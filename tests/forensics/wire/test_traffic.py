@@ -44,7 +44,7 @@ def test_sightings_are_sizes_and_closed_connections() -> None:
     script.closed("c1", 3_000, "a-b#1")
     sightings = read_sightings(script.tables()[1])
     assert [(each.topic, each.partitions) for each in sightings.sizes.of(["orders"])] == [("orders", 4), ("orders", 6)]
-    assert (sightings.links.closed, sightings.last_ns) == ({"a-b#1": at(3_000)}, at(3_000))
+    assert (sightings.links.closed_ns("a-b#1"), sightings.last_ns) == (at(3_000), at(3_000))
 
 
 def test_the_horizon_includes_what_other_groups_show() -> None:
