@@ -46,6 +46,7 @@ from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import decode_request, decode_response, registry
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
+from kcoord_wire.protocol.wording import resent_text
 
 # They consume one byte, so that they match at every place, and begin with a literal one, which `re` finds by memchr. A
 # larger frame than SEARCH_WINDOW and a packet (0x11ffff bytes) brings no direction back into step. This, and that a
@@ -187,8 +188,6 @@ def _int(buffer: bytes | bytearray, start: int, size: int) -> int:
 Side = Literal["request", "response"]
 Party = Literal["client", "broker"]
 
-NS_PER_S: Final = 1_000_000_000
-_LONG_QUIET_NS: Final = 30 * NS_PER_S  # clients ask something every half minute at least, unless they are idle
 _MAX_NOTES: Final = 1000
 _MAX_TIMES: Final = 4096
 _REQUEST_HEAD: Final = struct.Struct(">hhi")  # api key, version, correlation id
@@ -402,11 +401,8 @@ class RawConversation:
 
     def resent(self, side: Side, piece: Resent, time_ns: int, number: int = 0) -> list[RawFrame]:
         """Note that one side has sent bytes again and again."""
-        error = f"{piece.size:,} bytes sent again {piece.times:,} times without an acknowledgement"
-        if piece.quiet_ns >= _LONG_QUIET_NS:
-            error += f", after {piece.quiet_ns // NS_PER_S:,} s without a packet"
-        since_ns, by = piece.since_ns, sender_of(side)
-        return [RawFrame(time_ns, number, self._connection, "resent", error=error, by=by, since_ns=since_ns)]
+        since_ns, by, text = piece.since_ns, sender_of(side), resent_text(piece.size, piece.times, piece.quiet_ns)
+        return [RawFrame(time_ns, number, self._connection, "resent", error=text, by=by, since_ns=since_ns)]
 
     def close(
         self,

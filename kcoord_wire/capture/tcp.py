@@ -36,6 +36,7 @@ from typing import Any, Final, Literal
 
 from kcoord_wire.capture.lanes import Pair
 from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, At, Segment
+from kcoord_wire.protocol.wording import unanswered_text
 
 PATIENCE: Final = 32
 """Further segments of a connection after which a byte that was acknowledged but not captured counts as lost."""
@@ -546,7 +547,7 @@ class Reassembler:
             assert connection.initiator is not None
             first, last = connection._syns
             connection.closed = True
-            why = f"no answer to {connection._syn_count} SYNs in {(last[0] - first[0]) / 1e9:.1f} s"
+            why = unanswered_text(connection._syn_count, last[0] - first[0])
             yield StreamEvent(connection, 1 - connection.initiator, first, Refused(why))
             return
         yield from self._release(connection, patience=0)

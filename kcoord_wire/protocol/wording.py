@@ -5,11 +5,15 @@ Law: a list is as long as its bound, however many names there are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
 _NS_PER_S: Final = 1_000_000_000
+_LONG_QUIET_NS: Final = 30 * _NS_PER_S  # clients ask something every half minute at least, unless they are idle
+_UNANSWERED: Final = re.compile(r"no answer to (\d{1,9}) SYNs")
+_RESENT: Final = re.compile(r"[\d,]+ bytes sent again ([\d,]{1,12}) times[^,]*(?:, after ([\d,]{1,12}) s)?")
 
 
 LIKE_TLS: Final = ", which looks like TLS"
@@ -50,3 +54,29 @@ def only(names: Iterable[str]) -> str | None:
 def clock(time_ns: int) -> str:
     """Return the time of day in UTC, to the second."""
     return datetime.fromtimestamp(time_ns // _NS_PER_S, UTC).strftime("%H:%M:%S")
+
+
+# ---- what a capture says of lost packets, and reads back from a recording
+
+
+def unanswered_text(syns: int, ns: int) -> str:
+    """Return that so many SYNs in a time had no answer."""
+    return f"no answer to {syns} SYNs in {ns / _NS_PER_S:.1f} s"
+
+
+def syns_in(text: str) -> int | None:
+    """Return how many SYNs had no answer."""
+    said = _UNANSWERED.match(text)
+    return said and int(said[1])
+
+
+def resent_text(size: int, times: int, quiet_ns: int) -> str:
+    """Return that bytes were sent again, and how long it had been quiet before, if that was long."""
+    idle = f", after {quiet_ns // _NS_PER_S:,} s without a packet" if quiet_ns >= _LONG_QUIET_NS else ""
+    return f"{size:,} bytes sent again {times:,} times without an acknowledgement{idle}"
+
+
+def resent_in(text: str) -> tuple[int, int] | None:
+    """Return how often bytes were sent again, and for how many seconds, if many, it had been quiet before."""
+    said = _RESENT.match(text)
+    return said and (int(said[1].replace(",", "")), int((said[2] or "0").replace(",", "")))

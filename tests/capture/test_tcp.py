@@ -23,6 +23,7 @@ from kcoord_wire.capture.tcp import (
     Resent,
     TcpConnection,
 )
+from kcoord_wire.protocol.wording import resent_in, resent_text, syns_in, unanswered_text
 
 CLIENT, BROKER = ("10.0.0.1", 50000), ("10.0.0.2", 9092)
 STREAM = random.Random(1).randbytes(3000)
@@ -431,3 +432,10 @@ def test_a_connection_that_was_made_is_not_refused(behind: list[Segment]) -> Non
     opening = [segment(10, flags=SYN), segment(10, flags=SYN)]
     events = [event for each in [*opening, *behind] for event in reassembler.push(each)] + list(reassembler.finish())
     assert not any(isinstance(event.piece, Refused) for event in events)
+
+
+@pytest.mark.parametrize(("quiet_s", "read_s"), [(29, 0), (30, 30), (7_200, 7_200)])
+def test_what_is_said_is_read(quiet_s: int, read_s: int) -> None:
+    assert resent_in(resent_text(123_456, 1_024, quiet_s * 10**9)) == (1_024, read_s)
+    assert syns_in(unanswered_text(12, 63 * 10**9)) == 12
+    assert (resent_in("closed"), syns_in("answered with a reset")) == (None, None)

@@ -23,7 +23,6 @@ Laws:
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +45,7 @@ from kcoord_wire.forensics.wire.links import Fetched, Link, Links, Way, Ways
 from kcoord_wire.forensics.wire.outages import SILENCE
 from kcoord_wire.forensics.wire.signs import NEVER_NS, NS_PER_S
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
-from kcoord_wire.protocol.wording import clock, counted, first_of
+from kcoord_wire.protocol.wording import clock, counted, first_of, resent_in, syns_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,8 +55,6 @@ if TYPE_CHECKING:
 BLOCKED: Final = "host blocked"
 FORGOTTEN: Final = "connection forgotten"
 
-_SYNS: Final = re.compile(r"no answer to (\d{1,9}) SYNs")
-_RESENT: Final = re.compile(r"[\d,]+ bytes sent again ([\d,]{1,12}) times[^,]*(?:, after ([\d,]{1,12}) s)?")
 _ENOUGH_SYNS: Final = 3  # of all attempts: a SYN may be lost, two hardly
 _LEAST_NS: Final = 3 * NS_PER_S  # of bytes that are sent again: four copies, whose timeouts double
 _IDLE_NS: Final = 60 * NS_PER_S  # the least idle timeout of what keeps a table of connections; clouds have 240 or 350 s
@@ -165,14 +162,14 @@ def _read_signs(links: Links, way: Way) -> list[tuple[_Sign, int]]:
     """Return the same as if the source went on, and when another connection was made after each began."""
     found = []
     for link in links.on(way, SightingKind.REFUSED):
-        if said := _SYNS.match(link.text or ""):
+        if times := syns_in(link.text or ""):
             since_ns = link.time_ns if link.since_ns is None else link.since_ns
             opened_ns = links.opened_after(way, since_ns, link.connection)
-            found.append((_Sign(link, link.time_ns, opened_ns, int(said[1])), opened_ns))
+            found.append((_Sign(link, link.time_ns, opened_ns, times), opened_ns))
     for link in links.on(way, SightingKind.RESENT):
-        if link.since_ns is not None and (said := _RESENT.match(link.text or "")):
+        if link.since_ns is not None and (said := resent_in(link.text or "")):
             opened_ns = links.opened_after(way, link.since_ns, link.connection)
-            times, quiet_s = (int((number or "0").replace(",", "")) for number in said.groups())
+            times, quiet_s = said
             to_ns = min(link.time_ns, opened_ns)
             found.append((_Sign(link, link.since_ns, to_ns, times, quiet_s * NS_PER_S), opened_ns))
     return found
