@@ -286,9 +286,14 @@ def _answered(row: dict[str, Any]) -> int:
     return int(row["asked_ns"] if row["answered_ns"] is None else row["answered_ns"])
 
 
-def _evidence(row: dict[str, Any], more: str = "") -> Evidence:
-    seq = row["seq"] if row["answer_seq"] is None else row["answer_seq"]
+def _refusal(row: dict[str, Any], more: str = "") -> Evidence:
     text = f"{row['api']} of {person(*_client(row))} is answered with {error_name(row['error_code'])}{more}"
+    return _evidence(row, text)
+
+
+def _evidence(row: dict[str, Any], text: str) -> Evidence:
+    """Return evidence at the frame of the answer; of the request where there is none."""
+    seq = row["seq"] if row["answer_seq"] is None else row["answer_seq"]
     return Evidence(_answered(row), row["source"] or "", -1 if seq is None else seq, text)
 
 
@@ -325,7 +330,7 @@ def _of_code(
         value=len(shown),
         threshold=refusal.tolerated + 1,
         rebalances=_set_off(history, refused),
-        evidence=(_evidence(row) for row in shown),
+        evidence=map(_refusal, shown),
     )
 
 
@@ -396,7 +401,7 @@ def _of_tools(rows: list[dict[str, Any]], exchanges: pa.Table) -> Iterator[Detec
         advice="Stop all members before offsets are set from outside; a consumer that uses assign() needs a group.id "
         "of its own.",
         value=len(rows),
-        evidence=(_evidence(row) for row in rows),
+        evidence=map(_refusal, rows),
     )
 
 
@@ -451,15 +456,7 @@ def _of_shared(instance_id: str, joins: list[dict[str, Any]]) -> DetectorResult:
         advice=f"{_OWN_NAME}. With each join the coordinator removes the process that had the name, and that one joins "
         "again.",
         value=len(joins),
-        evidence=(
-            Evidence(
-                _answered(row),
-                row["source"] or "",
-                -1 if row["answer_seq"] is None else row["answer_seq"],
-                f"{_process(row)} joins with group.instance.id {instance_id}",
-            )
-            for row in joins
-        ),
+        evidence=(_evidence(row, f"{_process(row)} joins with group.instance.id {instance_id}") for row in joins),
     )
 
 
@@ -523,7 +520,7 @@ def _of_instance(instance_id: str, pairs: list[tuple[dict[str, Any], dict[str, A
         text=text,
         advice=advice,
         value=len(rows),
-        evidence=(_evidence(row, f", group.instance.id {instance_id}") for row in rows),
+        evidence=(_refusal(row, f", group.instance.id {instance_id}") for row in rows),
     )
 
 
