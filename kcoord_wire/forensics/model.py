@@ -756,6 +756,10 @@ class MemberLife:
     died_ns: int | None = None
     end: str | None = None
 
+    def is_there(self, at_ns: int) -> bool:
+        """Whether the coordinator counts the member at a time: from `joined_ns` on, and before `left_ns`."""
+        return self.joined_ns <= at_ns and (self.left_ns is None or at_ns < self.left_ns)
+
 
 @dataclass(slots=True)
 class Ownership:

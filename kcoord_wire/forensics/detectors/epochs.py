@@ -190,8 +190,7 @@ def protocol_change(seen: Seen) -> Iterator[DetectorResult]:
 
 
 def _there(lives: Sequence[MemberLife], at_ns: int) -> list[MemberLife]:
-    """Return the members that were there at a time."""
-    return [life for life in lives if life.joined_ns <= at_ns and (life.left_ns is None or life.left_ns > at_ns)]
+    return [life for life in lives if life.is_there(at_ns)]
 
 
 def _names(lives: Sequence[MemberLife]) -> list[str]:

@@ -586,7 +586,7 @@ def _gaps(
     silent = asked[1:] - np.maximum.accumulate(done)[:-1]
     for at in np.flatnonzero(silent >= max(least, LEAST_NS)).tolist():
         from_ns, to_ns = int(asked[at + 1] - silent[at]), int(asked[at + 1])
-        if life.joined_ns <= from_ns and (life.left_ns is None or from_ns < life.left_ns):
+        if life.is_there(from_ns):
             yield _Gap(life, from_ns, to_ns, interval)
 
 

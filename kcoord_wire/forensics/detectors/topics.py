@@ -82,5 +82,5 @@ def _were_there(history: GroupHistory, rows: Sequence[Ownership], start_ns: int 
 
 def _is_of_all(history: GroupHistory, topic: str, from_ns: int) -> bool:
     """Whether all members that were there then subscribe to a topic, or (KIP-848) may do so by a pattern."""
-    there = [life for life in history.members if life.joined_ns < from_ns and (life.left_ns or from_ns + 1) > from_ns]
+    there = [life for life in history.members if life.joined_ns < from_ns and life.is_there(from_ns)]
     return len(there) > 0 and all(life.protocol != "classic" or topic in life.topics for life in there)
