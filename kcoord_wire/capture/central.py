@@ -7,10 +7,11 @@ consumer answers. ``request`` and ``response`` as a `Side` are still the consume
 Laws:
 
 * The first whole frame of a connection decides, and no Kafka frame is ever taken for the draft's. ClusterMetadata has a
-  body of two bytes, where Kafka's requests have ten or more. Each other frame that decides has to decode to its last
-  byte, begins with a name (a group, consumer or topic) that is not empty and has printable characters alone, and is not
-  a frame of a Kafka api that the registry has. Where those names are, Kafka has a correlation id, an error code, a
-  throttle time or the length of an array, whose first byte is no printable character.
+  body of two bytes, where Kafka's requests have ten or more, unless it names a group. Each other frame that decides has
+  to decode to its last byte, begins with a name (a group, consumer or topic) that is not empty and has printable
+  characters alone, and is not a frame of a Kafka api that the registry has. Where those names are, Kafka has a
+  correlation id, an error code, a throttle time or the length of an array, whose first byte is no printable
+  character.
 * A response answers the oldest request with its type id and consumer id that has none yet; one without a type id the
   oldest request of the consumer. After a request without an answer the answers are one behind, until one to
   StartFetcher, or to StopFetcher, shows which requests before it have had none.
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from kcoord_wire.capture.splitter import Plausibility
@@ -46,7 +47,12 @@ _FETCH, _CLUSTER_METADATA, _REGISTER, _PING, _STOP_FETCHER, _START_FETCHER = 1, 
 _OF_CONSUMER: Final = frozenset((_FETCH, _CLUSTER_METADATA, _REGISTER))
 _OF_COORDINATOR: Final = frozenset((_PING, _STOP_FETCHER, _START_FETCHER))
 _TYPE_ID: Final = 2  # bytes
-_NAMES: Final = {_FETCH: ("topic",), _REGISTER: ("group_id", "consumer_id")}  # of the consumer's requests
+_NAMES: Final[Mapping[int, Callable[[Any], list[str]]]] = {
+    _FETCH: lambda message: [message.topic],
+    _CLUSTER_METADATA: lambda message: [group.group_id for group in message.groups or ()],
+    _REGISTER: lambda message: [message.group_id, message.consumer_id],
+}
+"""The names that a consumer's request begins with."""
 LIKELY_CENTRAL: Final = re.compile(rb"\x00(?=[\x00-\x10]..\x00[\x01\x05-\x09])", re.DOTALL)
 """A size of `_LARGEST_ASSESSED` at most, and a type id: a cheap filter of the places to assess."""
 _LARGEST_ASSESSED: Final = 1 << 20  # bytes of a frame that may decide; a larger one is not the draft's first
@@ -58,21 +64,26 @@ def is_central(side: Side, body: bytes) -> bool:
     :param side: ``request`` where the client sent it
     """
     type_id = int.from_bytes(body[:_TYPE_ID], "big")
-    if side == "request" and type_id == _CLUSTER_METADATA:
-        return len(body) == _TYPE_ID
+    if side == "request" and type_id == _CLUSTER_METADATA and len(body) == _TYPE_ID:
+        return True
     if side == "request" and type_id in _OF_CONSUMER:
         return _decides(registry.request(type_id, FAMILY), body, _NAMES[type_id]) and not _is_kafka(body)
     if type_id in _OF_COORDINATOR and side == "request":
-        return _decides(registry.response(type_id, FAMILY), body, ("consumer_id",)) and not _is_kafka(body)
-    return type_id in _OF_COORDINATOR and _decides(registry.request(type_id, FAMILY), body, ("consumer_id",))
+        return _decides(registry.response(type_id, FAMILY), body, _consumer) and not _is_kafka(body)
+    return type_id in _OF_COORDINATOR and _decides(registry.request(type_id, FAMILY), body, _consumer)
 
 
-def _decides(codec: MessageCodec, body: bytes, names: tuple[str, ...]) -> bool:
+def _consumer(message: Any) -> list[str]:
+    return [message.consumer_id]
+
+
+def _decides(codec: MessageCodec, body: bytes, names_in: Callable[[Any], list[str]]) -> bool:
     try:
         message = codec.decode(body[_TYPE_ID:], 0)
     except DecodeError:
         return False
-    return all(name and name.isprintable() for name in (getattr(message, name) for name in names))
+    names = names_in(message)
+    return bool(names) and all(name and name.isprintable() for name in names)
 
 
 def _is_kafka(body: bytes) -> bool:

@@ -130,8 +130,12 @@ class CentralTraffic:
         :param size: of the whole body
         """
         type_id = int.from_bytes(body[:_TYPE_ID], "big")
-        if type_id == _CLUSTER_METADATA:
-            return size == _TYPE_ID
+        if type_id == _CLUSTER_METADATA and size == _TYPE_ID:
+            return True
+        if type_id == _CLUSTER_METADATA:  # it may name one group, and ends with the name
+            length = int.from_bytes(body[_NAME : _NAME + 2], "big")
+            is_one = body[_TYPE_ID:_NAME] == b"\0\1" and size == _NAME + 2 + length > _NAME + 2
+            return is_one and body[_NAME + 2] >= _FIRST_PRINTABLE
         length = int.from_bytes(body[_TYPE_ID:_NAME], "big")
         return type_id == _REGISTER and 0 < length < size and len(body) > _NAME and body[_NAME] >= _FIRST_PRINTABLE
 
