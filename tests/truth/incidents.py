@@ -15,10 +15,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from unittest.mock import patch
 
 from kcoord_wire.assignors import (
-    ASSIGNORS,
     NO_RACKS,
     Assignment,
     Assignor,
@@ -30,7 +28,6 @@ from kcoord_wire.assignors import (
     round_robin,
 )
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.worlds.group import world as cluster
 from kcoord_wire.worlds.group.world import Cluster
 from tests.truth.world import Recorder, quick
 
@@ -136,11 +133,10 @@ def disagreement() -> tuple[Cluster, Recorder]:
         return {member: group_partitions(partitions) for member, partitions in given.items()}
 
     faulty = Assignor("cooperative-sticky", RebalanceProtocol.COOPERATIVE, restless)
-    with patch.object(cluster, "ASSIGNORS", {**ASSIGNORS, faulty.name: faulty}):
-        sim = Cluster(4783, topics={"orders": 8}, config=quick(), tap=recorder)
-        for number in range(4):
-            sim.member(f"rd-{number}", client="librdkafka", assignors=(faulty.name,), session_timeout_ms=10_000)
-        sim.run(1_000)
-        sim.rejoin("rd-0")
-        sim.run(2 * MINUTE)
+    sim = Cluster(4783, topics={"orders": 8}, config=quick(), tap=recorder)
+    for number in range(4):
+        sim.member(f"rd-{number}", client="librdkafka", assignors=(faulty,), session_timeout_ms=10_000)
+    sim.run(1_000)
+    sim.rejoin("rd-0")
+    sim.run(2 * MINUTE)
     return sim, recorder
