@@ -6,11 +6,11 @@ consumer answers. ``request`` and ``response`` as a `Side` are still the consume
 
 Laws:
 
-* The first whole frame of a connection decides, and no Kafka frame is ever taken for the draft's. ClusterMetadata has a
-  body of two bytes, where Kafka's requests have ten or more, unless it names a group. Each other frame that decides has
-  to decode to its last byte, begins with a name (a group, consumer or topic) that is not empty and has printable
-  characters alone, and is not a frame of a Kafka api that the registry has. Where those names are, Kafka has a
-  correlation id, an error code, a throttle time or the length of an array, whose first byte is no printable
+* The first whole frame of a connection decides, and no Kafka frame is ever taken for the draft's. ClusterMetadata has
+  a body of two or four bytes, where Kafka's requests have ten or more, unless it names a group. Each other frame that
+  decides has to decode to its last byte, begins with a name (a group, consumer or topic) that is not empty and has
+  printable characters alone, and is not a frame of a Kafka api that the registry has. Where those names are, Kafka
+  has a correlation id, an error code, a throttle time or the length of an array, whose first byte is no printable
   character.
 * A response answers the oldest request with its type id and consumer id that has none yet; one without a type id the
   oldest request of the consumer. After a request without an answer the answers are one behind, until one to
@@ -47,6 +47,7 @@ _FETCH, _CLUSTER_METADATA, _REGISTER, _PING, _STOP_FETCHER, _START_FETCHER = 1, 
 _OF_CONSUMER: Final = frozenset((_FETCH, _CLUSTER_METADATA, _REGISTER))
 _OF_COORDINATOR: Final = frozenset((_PING, _STOP_FETCHER, _START_FETCHER))
 _TYPE_ID: Final = 2  # bytes
+_NO_GROUP: Final = b"\0\0"  # an empty list of groups
 _NAMES: Final[Mapping[int, Callable[[Any], list[str]]]] = {
     _FETCH: lambda message: [message.topic],
     _CLUSTER_METADATA: lambda message: [group.group_id for group in message.groups or ()],
@@ -64,7 +65,7 @@ def is_central(side: Side, body: bytes) -> bool:
     :param side: ``request`` where the client sent it
     """
     type_id = int.from_bytes(body[:_TYPE_ID], "big")
-    if side == "request" and type_id == _CLUSTER_METADATA and len(body) == _TYPE_ID:
+    if side == "request" and type_id == _CLUSTER_METADATA and body[_TYPE_ID:] in (b"", _NO_GROUP):
         return True
     if side == "request" and type_id in _OF_CONSUMER:
         return _decides(registry.request(type_id, FAMILY), body, _NAMES[type_id]) and not _is_kafka(body)

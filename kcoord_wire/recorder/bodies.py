@@ -130,8 +130,8 @@ class CentralTraffic:
         :param size: of the whole body
         """
         type_id = int.from_bytes(body[:_TYPE_ID], "big")
-        if type_id == _CLUSTER_METADATA and size == _TYPE_ID:
-            return True
+        if type_id == _CLUSTER_METADATA and size <= _NAME:
+            return body[_TYPE_ID:] in (b"", b"\0\0")  # of no group, too
         if type_id == _CLUSTER_METADATA:  # it may name one group, and ends with the name
             length = int.from_bytes(body[_NAME : _NAME + 2], "big")
             is_one = body[_TYPE_ID:_NAME] == b"\0\1" and size == _NAME + 2 + length > _NAME + 2

@@ -69,6 +69,13 @@ def test_a_capture_of_the_draft_is_decoded_to_its_last_frame() -> None:
     assert (report.connections, report.unanswered_requests) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("groups", "decides"), [(b"", True), (b"\0\1\0\1g", True), (b"\0\0", True), (b"\0\1\0\1\n", False)]
+)
+def test_cluster_metadata_may_name_its_group(groups: bytes, decides: bool) -> None:
+    assert is_central("request", b"\0\5" + groups) is decides
+
+
 def test_reversed_roles_are_seen_in_the_direction_of_a_message() -> None:
     frames, _ = read(one_rebalance().capture())
     stops = [frame for frame in frames if frame.api == "StopFetcher"]

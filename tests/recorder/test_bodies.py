@@ -109,10 +109,12 @@ REGISTER = kw.encode_request(m.RegisterConsumerRequest(group_id="g", consumer_id
 
 def test_the_first_frame_of_a_client_decides() -> None:
     assert CentralTraffic.opens(b"\x00\x05", 2)
+    assert CentralTraffic.opens(b"\x00\x05\x00\x00", 4)
     assert CentralTraffic.opens(REGISTER[:10], len(REGISTER))
     assert CentralTraffic.opens(b"\x00\x05\x00\x01\x00\x01g", 7)
     for other in (
-        b"\x00\x05\x00\x00",
+        b"\x00\x05\x00",
+        b"\x00\x05\x00\x01",
         b"\x00\x05\x00\x01\x00\x01g.",
         b"\x00\x05\x00\x02\x00\x01g",
         b"\x00\x05\x00\x01\x00\x01\0",
