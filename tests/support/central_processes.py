@@ -139,6 +139,7 @@ class BrokerProcess(Process):
     """
 
     def __init__(self, zookeeper: str, broker_id: int, *options: str) -> None:
+        self._is_embedded = zookeeper == "embedded"
         port = () if "--port" in options else ("--port", "0")
         super().__init__("central", "serve", "--zookeeper", zookeeper, "--broker-id", str(broker_id), *port, *options)
         try:
@@ -147,3 +148,10 @@ class BrokerProcess(Process):
             self.kill()
             raise
         self.address, self.zookeeper = ready[1], ready[2]
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if self._is_embedded and self.is_running:  # killed, it would leave its ZooKeeper behind
+                self.end()
+        finally:
+            super().__exit__(kind, error, at)
