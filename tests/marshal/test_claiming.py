@@ -215,7 +215,7 @@ def test_a_claim_that_is_not_read_back_in_time_is_given_up() -> None:
 
 
 def test_a_claim_that_is_read_back_late_is_not_begun() -> None:
-    """Its fence has passed already: whoever claims after two intervals might hold it beside this member."""
+    """Its fence has passed already: a member that claims after two intervals might hold it beside this one."""
     world = MarshalScript({"orders": 1})
     a = world.start("a", claim_timeout_ms=3 * INTERVAL)
     assert world.run_until(lambda: world.entries(ClaimingPartition) != [], 1_000)

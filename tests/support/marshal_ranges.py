@@ -51,7 +51,7 @@ class RangeGroup:
             time.sleep(0.05)
 
     def claims(self) -> list[ClaimingRange]:
-        """Return the claims in the log; nobody claims a partition."""
+        """Return the claims in the log; no member claims a partition."""
         log = KafkaLog(self.brokers)
         try:
             messages = [entry.message for entry in LogReader(log, []).entries()]

@@ -201,7 +201,7 @@ def a_range_begins_below_its_offsets(correct: Any, self: Context, effect: Any) -
 
 @replaces(WorldState, "apply")
 def ranges_by_the_readers_clock(correct: Any, self: WorldState, entry: Entry, now: int) -> Outcome:
-    """The log's time is that of whoever reads."""
+    """The log's time is that of the member that reads."""
     outcome: Outcome = correct(self, entry, now)
     self._progress[entry.partition].time_ms = now * 1_000
     return outcome

@@ -64,7 +64,7 @@ OF_HOSTS: Final = ("host blocked", "connection forgotten")
 """Kinds of outages of single hosts."""
 
 OF_BROKERS: Final = ("broker down", "silence")
-"""Kinds of outages in which a broker answers nobody."""
+"""Kinds of outages in which a broker answers no member."""
 
 _WEAKER: Final = {"critical": "warning", "warning": "info"}
 
@@ -307,7 +307,7 @@ def _until_ns(finding: Finding, history: GroupHistory) -> int:
 
 
 def _take_up_half(holes: Sequence[Hole], finding: Finding, history: GroupHistory) -> bool:
-    """Whether holes take up half of the time of a finding, or nobody knows how much of it."""
+    """Whether holes take up half of the time of a finding, or an unknown part of it."""
     until_ns = _until_ns(finding, history)
     spans = [(max(hole.from_ns, finding.from_ns), min(hole.to_ns, until_ns)) for hole in holes]
     is_unknown = any(hole.from_ns == hole.to_ns for hole in holes)

@@ -63,7 +63,7 @@ class StoreSettings:
 
 
 class Stores:
-    """The stores of a group of a virtual cluster, as its trace tells them.
+    """The stores of a group of a virtual cluster, as its trace has them.
 
     :param cluster: whose instances have names without ``-``
     """

@@ -71,7 +71,7 @@ class Waits:
             self._asked_at.pop(member_id, None)
 
     def check(self, config: GroupConfig, group: ConsumerGroup, now: int) -> None:
-        """Check that nobody is in a group who should have been removed."""
+        """Check that no member is in a group that should have been removed."""
         for member_id in self._heard_at.keys() - group.members.keys():
             for noted in (self._heard_at, self._asked_at, self._joined_at):
                 noted.pop(member_id, None)

@@ -14,7 +14,7 @@ Laws:
   (a resync). It waits `MemberSettings.batch_ms` from the first change on, so that one resync serves several changes.
 * A resync moves partitions in a generation. So it is parked until every follower has given its partitions up and sent
   SyncGroup as well (`CoordinatorSettings.waits_in_resync`). A follower learns it from its heartbeat, by the error of a
-  rebalance; the answer to SyncGroup tells one from the other.
+  rebalance; the answer to SyncGroup says which of the two it is.
 * Where racks matter the leader's view has the rack of each partition's leader, too, and a hash over it shows a change.
 
 The drawing has no field for the leader's error: here it is an entry of GroupState whose member id is empty, with the
@@ -144,7 +144,7 @@ class TwoPhaseCoordinator(Coordinator):
         )
 
     def interrupted(self) -> None:
-        """Whoever waits for its state joins again."""
+        """A member that waits for its state joins again."""
         self._next_states = None
         self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
 

@@ -150,7 +150,7 @@ def test_a_claim_is_stale_two_intervals_later_to_the_ms(monkeypatch: pytest.Monk
 
 
 def test_a_restart_does_not_take_a_stale_claim_for_its_own() -> None:
-    """The log is silent, so all that tells m1 the age of its former claims is its clock, which is 6 s back; they are a
+    """The log is silent, so m1 knows the age of its former claims by its clock alone, which is 6 s back; they are a
     little more than two intervals old. To m1, whose log is trimmed, its own heartbeat would show that it holds them.
     """
     options = {"topics": {"t1": 4, "t2": 2}, "delivery": Delivery.AT_MOST_ONCE, "interval_ms": 3_000}
