@@ -7,8 +7,8 @@ sightings to the buckets.
 Laws:
 
 * A bucket receives every sighting that `wire_history`, `detect` and `rename_groups` look at for one of its groups, once
-  (`received` drops what came by a second key), but one: that hosts of other groups are served by the broker that a host
-  is cut off from. What else it receives has no effect.
+  (`received` drops what came by a second key), but what hosts of other groups show of a broker that is lost: that it
+  serves them meanwhile, and that they reach it again. What else it receives has no effect.
 * `wire_history` asks of all others only when the last of them was, and whether any shows that connections are closed or
   how large a topic is: `overview` finds one of each.
 * The driver receives those two rows, one error if there is any, and the name of each topic id.
