@@ -307,6 +307,14 @@ def test_two_connections_at_once_read_each_for_itself() -> None:
     assert rereads(script) == []
 
 
+def test_the_end_of_a_connection_may_be_missing_before_rereads() -> None:
+    script = group()
+    script.fetch("c1", 1_000, 0, 60, 900, size=7, socket="before")
+    for second in range(2, 6):
+        script.fetch("c1", 1_000 * second, 0, 60, 900, size=7)
+    assert rereads(script) == [(0, 60, 4, 7, 0, "c1-id")], "all but the second, which may be another reader's"
+
+
 def test_the_offsets_that_are_remembered_are_bounded() -> None:
     script = group()
     for second in range(1, 400):
