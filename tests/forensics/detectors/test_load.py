@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.model import GroupHistory, Lag, LagStatus, PartitionState, Sighting, SightingKind
+from kcoord_wire.forensics.model import GroupHistory, Lag, LagStatus, Outage, PartitionState, Sighting, SightingKind
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.detector_groups import SECOND, group, held, life, of
 
@@ -129,13 +129,18 @@ def test_a_burst_before_the_last_fetch_is_no_steady_growth(ends: tuple[int, ...]
 
 
 @pytest.mark.parametrize(
-    ("waiting", "count"), [((10, 150, 320, 680), 1), ((10, 320, 150, 680), 0), ((10, 11, 12, 13), 0)]
-)
+    ("waiting", "count"),
+    [
+        ((10, 150, 320, 680), 1), ((10, 320, 150, 680), 0), ((10, 11, 12, 13), 0), ((10, 150, 400), 1),
+        ((10, 400), 0),
+    ],
+    ids=["four", "down between", "constant", "three", "two are too few"],
+)  # fmt: skip
 def test_commits_behind_an_old_end_do_not_hide_lag(waiting: tuple[int, ...], count: int) -> None:
     """Each Fetch is followed by a commit of all that was there at that time, behind the end that it had read."""
     history = lagging(lambda _at: 0)
-    ends = [1_000, 1_500, 2_000, 2_500]
-    reads = [row for row in history.lag if row.time_ns // SECOND in (10, 25, 40, 55)]
+    reads = [row for row in history.lag if row.time_ns // SECOND in (10, 25, 40, 55)][-len(waiting) :]
+    ends = [1_000, 1_500, 2_000, 2_500][-len(waiting) :]
     rows = []
     for row, end, lag in zip(reads, ends, waiting, strict=True):
         fetched = replace(row, end_offset=end, fetch_offset=end - lag, committed_offset=end - lag, lag=lag)
@@ -150,6 +155,15 @@ def test_it_grows_from_where_more_comes_on() -> None:
         row.end_offset, row.committed_offset = 1_000 + end, 1_000 + end - (row.lag or 0)
     (found,) = of("growing_lag", history)
     assert "from 2 to 2,000 within 37.0 s; 76 records/s come, 22 are read" in found.text
+
+
+@pytest.mark.parametrize(("to_s", "count"), [(25, 1), (60, 0), (None, 0)])
+def test_lag_that_grows_in_an_outage_is_the_outages(to_s: int | None, count: int) -> None:
+    """It grows from second 10 to 69, and the host of the owner is cut off from second 10 on."""
+    history = lagging(lambda at: 40 * at - 400)
+    until_ns = None if to_s is None else to_s * SECOND
+    history.outages = [Outage("billing", "host blocked", 10 * SECOND, until_ns, "b:9092", ["c1-id"], "", None, [])]
+    assert len(of("growing_lag", history)) == count
 
 
 def test_lag_of_a_throttled_owner_is_the_quotas() -> None:
