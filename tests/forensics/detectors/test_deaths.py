@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kcoord_wire.forensics.causes import Cause
-from kcoord_wire.forensics.model import Awaited, GroupHistory, MemberLife, Pause, RemovedMember
+from kcoord_wire.forensics.course import course_of
+from kcoord_wire.forensics.detectors import detect
+from kcoord_wire.forensics.model import Awaited, GroupHistory, Hole, MemberLife, Pause, RemovedMember
 from tests.support.detector_groups import SECOND, group, life, of, rebalance
 
 
@@ -40,6 +44,43 @@ def test_a_static_member_that_is_back_in_time_is_no_death() -> None:
 
 def test_the_last_members_are_a_shutdown() -> None:
     assert of("dead_member", group(600, members=[dead("c1", 100, None), dead("c2", 101, None)])) == []
+
+
+def test_a_shutdown_whose_last_leave_is_missing_is_one() -> None:
+    row = rebalance(1, 100, Cause.MEMBER_LEFT, members_before=2, members_after=1)
+    history = group(600, members=[life("c1", 0, 100), dead("c2", 101, None, "gone")], rebalances=[row])
+    assert course_of(history).shutdown == [row]
+    history.members.append(life("c3"))
+    assert course_of(history).shutdown == [], "a member stays"
+
+
+REMOVED: dict[str, Any] = {"removed": [RemovedMember("c2-id", "c2", None, "session timeout")]}
+AWAITED: dict[str, Any] = {
+    "waited_for": [Awaited("c2-id", "c2", None, 110 * SECOND, 5_000.0, "process died", 100 * SECOND)]
+}
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "severity", "row"),
+    [
+        (20_000, "warning", REMOVED),
+        (20_001, "info", REMOVED),
+        (None, "info", REMOVED),
+        (20_000, "info", {"removed": [RemovedMember("c2-id", "c2", None, "left")]}),
+        (20_000, "info", {**REMOVED, "outcome": "open"}),
+        (45_000, "warning", AWAITED),
+    ],
+    ids=["half of its session", "less than half", "an unknown session", "it left", "not stable", "others waited"],
+)
+def test_a_death_that_was_outlived_stands_beside_a_hole(
+    session_ms: int | None, severity: str, row: dict[str, Any]
+) -> None:
+    """The coordinator kept c2 for 10 s after its end, so that no LeaveGroup of it is missing in the hole."""
+    history = died(session_timeout_ms=session_ms)
+    history.rebalances = [rebalance(1, 110, Cause.SESSION_EXPIRED, "c2", **row)]
+    history.holes = [Hole("billing", 99 * SECOND, 101 * SECOND, "", "client", ["c2-id"], "")]
+    (found,) = (each for each in detect(history) if each.detector == "dead_member")
+    assert found.severity == severity
 
 
 def test_members_that_die_together_are_one_finding() -> None:
