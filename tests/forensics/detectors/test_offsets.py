@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.model import (
+    Clock,
     Exchange,
     Hole,
     Lag,
@@ -23,6 +25,7 @@ from kcoord_wire.forensics.model import (
     OffsetsCommitted,
     Reread,
     ResetKind,
+    table_of,
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.detector_groups import SECOND, exchange, given, group, held, leader_join, life, of, rebalance
@@ -99,6 +102,15 @@ def test_commit_of_a_partition_that_another_member_holds() -> None:
     assert [item.time_ns for item in found.evidence] == [151 * SECOND]
     never_held = commit(160, 2)
     assert of("commit_after_revoke", history, [gives_up, own, freed, never_held]) == []
+
+
+@pytest.mark.parametrize(("at_s", "is_corrected", "count"), [(2.4, True, 0), (2.5, True, 1), (2.4, False, 1)])
+def test_corrected_clocks_may_still_differ(at_s: float, is_corrected: bool, count: int) -> None:
+    """The next owner has the partition from second 2 on, by the clock of another source."""
+    history = group(members=[life("c1"), life("c2")], ownership=[held("c1", 0, 0, 1), held("c2", 0, 2)])
+    clocks = [Clock("b.pcap", "a.pcap", SECOND, "", is_exact=False)] if is_corrected else []
+    found = detect(history, table_of(Exchange, [commit(at_s, 0)]), clocks=clocks)
+    assert [each.detector for each in found].count("commit_after_revoke") == count
 
 
 def reset(partition: int, at_s: float, kind: ResetKind, before: int, after: int | None, who: str = "c9") -> OffsetReset:
@@ -236,6 +248,18 @@ def test_partitions_that_are_left_out_are_found(rows: list[Exchange], missing: l
 def test_a_generation_that_is_over_soon_proves_nothing() -> None:
     following = leader_join("c1", 19, 6, {"c1": ({"orders": [0]}, 5)})
     assert of("assigned_not_read", HISTORY, [*ROUND, fetch(12, 2), following]) == []
+
+
+@pytest.mark.parametrize(("assignor", "missing"), [("range", []), ("cooperative-sticky", ["orders-1"])])
+def test_positions_are_kept_in_eager_groups_alone(assignor: str, missing: list[str]) -> None:
+    """A member that claims nothing is given again what it had, and fetches the offset of the new partition only."""
+    rows = [
+        leader_join("c1", 10, 5, {"c1": ({}, -1)}, assignor), given("c1", 11, 5, {"c1": {"orders": [1]}}), fetch(12, 1),
+        leader_join("c1", 40, 6, {"c1": ({}, -1)}, assignor), given("c1", 41, 6, {"c1": {"orders": [1, 2]}}),
+        fetch(42, 2),
+    ]  # fmt: skip
+    findings = of("assigned_not_read", HISTORY, rows)
+    assert [finding.text.rpartition(": ")[2] for finding in findings] == missing
 
 
 def reread(partition: int, offset: int, times: int, to_s: float, cut_off: int = 0, owner: str = "c1") -> Reread:
