@@ -36,6 +36,21 @@ def test_equals_are_compared_in_the_longest_generation() -> None:
     assert of("uneven_assignment", short) == []
 
 
+@pytest.mark.parametrize(("topic", "severity"), [("refunds", "info"), ("orders", "warning")])
+def test_uneven_counts_follow_from_new_topics(topic: str, severity: str) -> None:
+    """c1 gets four partitions more, of a topic that came while both members stayed, or of the one they had."""
+    topics = ["orders", "refunds"]
+    history = group(
+        generations=[generation(1, 0, 10), generation(2, 32)],
+        rebalances=[rebalance(1, 0), rebalance(2, 30)],
+        members=[life("c1", topics=topics), life("c2", topics=topics)],
+        ownership=[held("c1", 0), held("c2", 1)]
+        + [replace(held("c1", n, 32), topic=topic, generation_id=2) for n in range(2, 6)],
+    )
+    (found,) = of("uneven_assignment", history)
+    assert (found.severity, found.subject) == (severity, "c1")
+
+
 def test_the_leaders_assignment_counts_and_not_what_was_received() -> None:
     """c2 and c3 died before they received their partitions."""
     members = [life("c1"), life("c2"), life("c3")]
