@@ -183,6 +183,17 @@ def test_partitions_that_are_not_committed_are_the_headline() -> None:
     assert headline(history).text.startswith("session timeout"), "it may be why"
 
 
+@pytest.mark.parametrize(
+    ("detector", "from_s", "is_said"),
+    [("deploy", 40, True), ("new_topics", 46, True), ("deploy", 47, False), ("static_deploy", 40, False)],
+)
+def test_lag_stands_behind_the_change_it_began_in(detector: str, from_s: int, is_said: bool) -> None:
+    change = finding(detector, "info", from_s * SECOND, to_ns=60 * SECOND)
+    found = headline(started(partitions=[state(3, 30, LagStatus.STOPPED, 41)], findings=[change]))
+    lag = "lag 30 on 1 of 1 partition; orders-3 STOPPED since +0:41.000"
+    assert (found.severity, found.text) == ("warning", f"{change.text}; since then {lag}" if is_said else lag)
+
+
 def test_starts_and_shutdowns_are_the_worst_only_alone() -> None:
     worst = digest_of(started((300, Cause.NEW_MEMBER, "c3"))).worst
     assert worst is not None
