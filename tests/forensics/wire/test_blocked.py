@@ -174,6 +174,18 @@ def test_a_connection_that_was_forgotten() -> None:
     assert "connections.max.idle.ms" in found.advice
 
 
+@pytest.mark.parametrize(("lost_s", "kinds"), [(None, ["connection forgotten"]), (14, [])])
+def test_a_way_that_loses_packets_has_forgotten_none(lost_s: int | None, kinds: list[str]) -> None:
+    """Bytes on another connection of c1 were sent again, until `lost_s`, and got through."""
+    script = group_of_two()
+    script.beats("c1", 20_000, 60_000, 1)
+    resent(script, 20, 50)
+    if lost_s is not None:
+        resent(script, lost_s - 2, lost_s, by="broker")
+        script.beat("c1", 1_000 * lost_s + 500, 1, connection=f"10.0.0.1:4900-{COORDINATOR}#r9broker")
+    assert [kind for kind, _ in blocked(script)] == kinds
+
+
 def test_brokers_out_of_reach_at_once_are_one_outage() -> None:
     script = group_of_two()
     resent(script, 20, 40, by="broker")
