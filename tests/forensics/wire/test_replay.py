@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from kcoord_wire.forensics.causes import Cause
 from tests.support.exchange_script import Script, at, two_members
 
@@ -91,6 +93,21 @@ def test_a_static_member_returns_without_a_rebalance() -> None:
     ]  # fmt: skip
     assert [(row.member_id, row.from_ns, row.to_ns) for row in history.ownership if row.partition == 1] == [
         ("c2-id", at(13), at(3_000)), ("c2-new", at(3_003), None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("last_s", "left"), [(2, ("replaced", at(3_000))), (19, (None, None))])
+def test_a_static_member_is_back_whose_join_is_missing(last_s: int, left: tuple[str | None, int | None]) -> None:
+    """A new member id has the instance id of c1, which is answered until `last_s`."""
+    script = Script()
+    script.join("c1", 0, 10, 1, member_id="", instance_id="i", members=["c1"])
+    script.sync("c1", 11, 12, 1, {"orders": [0]}, {"c1": {"orders": [0]}})
+    script.beats("c1", 1_000, 1_000 * last_s + 1, 1)
+    script.beat("c1", 3_000, 1, member_id="c1-new", instance_id="i", connection="b")
+    script.beats("c2", 4_000, 20_000, 1)  # the source goes on beyond the session of c1
+    history = script.history()
+    assert [(life.member_id, life.why_left, life.left_ns) for life in history.members if life.client_id == "c1"] == [
+        ("c1-id", *left), ("c1-new", None, None),
     ]  # fmt: skip
 
 
