@@ -59,26 +59,31 @@ def producing(address: str, topic: str = TOPIC) -> Callable[[int, bytes], None]:
     return append
 
 
-def events_until(topics: DataTopics, kind: type, count: int = 1) -> list[Any]:
+def events_until(topics: DataTopics, kind: type | tuple[type, ...], count: int = 1) -> list[Any]:
     """Poll until so many events of a kind have come, and return all that have."""
     events: list[Any] = []
     until = monotonic() + SECONDS
     while sum(isinstance(event, kind) for event in events) < count:
-        assert monotonic() < until, f"{count} {kind.__name__} wanted, these came: {events}"
+        assert monotonic() < until, f"{count} {kind} wanted, these came: {events}"
         events += topics.poll(0.05)
     return events
 
 
-def wait_for(topics: DataTopics, kind: type, count: int = 1) -> list[Any]:
+def wait_for(topics: DataTopics, kind: type | tuple[type, ...], count: int = 1) -> list[Any]:
     """As `events_until`, those of the kind alone."""
     return [event for event in events_until(topics, kind, count) if isinstance(event, kind)]
 
 
 def start_of(topics: DataTopics, tenure: Tenure, *, is_unknown: bool = True) -> StartFound:
-    topics.find_start(FindStart(tenure, is_unknown, request=3))
-    (found,) = wait_for(topics, StartFound)
-    assert found.request == 3
-    return found  # type: ignore[no-any-return]  # `wait_for` gives events of any kind
+    """Ask until there is an answer: the leader of a topic that was just created refuses for a moment."""
+    until = monotonic() + SECONDS
+    while True:
+        topics.find_start(FindStart(tenure, is_unknown, request=3))
+        (found,) = wait_for(topics, (StartFound, StartFailed))
+        assert found.request == 3
+        if isinstance(found, StartFound):
+            return found
+        assert monotonic() < until, found
 
 
 def topics_until(topics: DataTopics, holds: Callable[[TopicPartitions], object]) -> TopicPartitions:
