@@ -320,7 +320,7 @@ _BY_BUCKET: Final = ("bucket", "kind")
 def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histories:
     overview, spark = matched.overview, matched.rows.sparkSession
     count = _buckets(spark, matched.counts[EXCHANGES])
-    seen = matched.of_kind(INTERESTS, SIGHTINGS).mapInArrow(partial(_pack_by_key, overview.by_id), PACKED)
+    seen = matched.of_kind(INTERESTS, SIGHTINGS).mapInArrow(partial(_pack_by_key, overview), PACKED)
     # "interests" sorts before "sightings": a task knows who is interested in a key before the sightings come.
     met = seen.repartition("bucket").sortWithinPartitions(*_BY_BUCKET).mapInArrow(partial(_route, count), PACKED)
     exchanges = matched.of_kind(EXCHANGES).withColumn("bucket", F.col("bucket") % count)
@@ -353,15 +353,15 @@ def _most(spark: SparkSession) -> int:
     return int(text)
 
 
-def _pack_by_key(by_id: Mapping[str, str], packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pack_by_key(overview: Overview, packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pack interests and sightings again, by their keys."""
     begin_task()
     interests, sightings = Packer(INTERESTS, INTEREST, "key"), Packer(SIGHTINGS, KEYED, "key")
     for batch in packed:
         for rows in unpacked([batch], INTERESTS, INTEREST):
-            yield from interests.add(named_interests(rows, by_id))
+            yield from interests.add(named_interests(rows, overview.by_id))
         for rows in unpacked([batch], SIGHTINGS, SIGHTING):
-            yield from sightings.add(keyed(rows, by_id))
+            yield from sightings.add(keyed(rows, overview))
     yield from interests.flush()
     yield from sightings.flush()
 

@@ -34,7 +34,7 @@ from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, arrow_s
 from kcoord_wire.spark.packing import PACKED, Packer, counted, counted_row, observed, unpacked
 from kcoord_wire.spark.partitions import HERE, LATER
 from kcoord_wire.spark.rows import as_arrow, as_spark, sound_rows, spark_schema, spark_type, wire_schema
-from kcoord_wire.spark.sightings import INTEREST, KEYED, Interests, Overview, candidates, overview_of
+from kcoord_wire.spark.sightings import INTEREST, KEYED, MANY, Interests, Overview, candidates, overview_of
 from kcoord_wire.spark.workers import begin_task
 
 EXCHANGES, SIGHTINGS, INTERESTS, LOSSES = "exchanges", "sightings", "interests", "losses"
@@ -92,10 +92,10 @@ class Matched:
 
     @cached_property
     def overview(self) -> Overview:
-        """What the history of every group needs of all sightings: one job brings three rows, and a row a topic id."""
+        """What the history of every group needs of all sightings: one job brings three rows, and a row each name."""
         schema = spark_type(KEYED)
         found = self.of_kind(SIGHTINGS).mapInArrow(_candidates, schema)
-        chosen = found.groupBy("key", F.when(F.col("key") == "name", F.col("topic_id")).alias("id"))
+        chosen = found.groupBy("key", F.when(F.col("key").isin(*MANY), F.col("topic_id")).alias("id"))
         rows = chosen.agg(F.max_by(F.struct(*schema.names), "time_ns").alias("row")).select("row.*")
         return overview_of(rows.toArrow())
 

@@ -7,11 +7,12 @@ sightings to the buckets.
 Laws:
 
 * A bucket receives every sighting that `wire_history`, `detect` and `rename_groups` look at for one of its groups, once
-  (`received` drops what came by a second key), but what hosts of other groups show of a broker that is lost: that it
-  serves them meanwhile, and that they reach it again. What else it receives has no effect.
+  (`received` drops what came by a second key). What else it receives has no effect.
+* Of a broker that some host does not reach (REFUSED, RESENT) the groups look at what other hosts show of it, too: when
+  they connect to it, and lose it; of a way on which bytes are sent again, at each Fetch of its broker and its host.
 * `wire_history` asks of all others only when the last of them was, and whether any shows that connections are closed or
   how large a topic is: `overview` finds one of each.
-* The driver receives those two rows, one error if there is any, and the name of each topic id.
+* The driver receives those two rows, one error if there is any, the name of each topic id, and those brokers and hosts.
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ _MAX_PAIRS: Final = 100_000
 _TOPIC_FIELDS: Final = ("topic", "topics")
 _SHOWING: Final = [SightingKind.CLOSED.value, SightingKind.RESET.value, SightingKind.TOPIC.value]
 _ERROR: Final = "error"
+_NAMED: Final = "name"
+_LOST, _CUT_BROKER, _CUT_HOST = "lost broker", "cut broker", "cut host"
+MANY: Final = (_NAMED, _LOST, _CUT_BROKER, _CUT_HOST)
+"""What of `candidates` there is one row for each name of, in ``topic_id``."""
+_UNREACHED: Final = [SightingKind.REFUSED.value, SightingKind.RESENT.value]
+_LINKS: Final = [SightingKind.OPENED.value, SightingKind.CLOSED.value, SightingKind.RESET.value]
+_FETCHED: Final = SightingKind.FETCHED.value
 _FORBIDDEN: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED.value
 
 
@@ -102,11 +110,15 @@ class Overview:
     :ivar names: rows of TOPIC, one for each topic id
     :ivar ends: the last row of any kind but FETCHED; one that shows that connections are closed, or the size of a topic
     :ivar has_errors: whether any is an error (`is_error`)
+    :ivar lost: the brokers that some host did not reach
+    :ivar cut: the brokers, and the hosts, of ways on which bytes were sent again
     """
 
     names: pa.Table
     ends: list[dict[str, Any]]
     has_errors: bool
+    lost: frozenset[str] = frozenset()
+    cut: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
     @property
     def by_id(self) -> dict[str, str]:
@@ -116,7 +128,7 @@ class Overview:
 
 
 def candidates(sightings: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows from which `overview_of` chooses, with ``what`` they are for: three, and one for each topic id."""
+    """Return rows from which `overview_of` chooses, with ``what`` they are for: three, and one a name for `MANY`."""
     kinds = sightings.column("kind")
     parts = []
     for what, wanted in (
@@ -131,9 +143,25 @@ def candidates(sightings: pa.RecordBatch) -> pa.RecordBatch:
         pc.and_(pc.equal(kinds, SightingKind.TOPIC.value), pc.is_valid(sightings.column("topic_id")))
     )
     if len(named):
-        _, first = np.unique(named.column("topic_id").to_numpy(zero_copy_only=False), return_index=True)
-        parts.append(_marked(named.take(pa.array(first)), "name"))
+        parts.append(_one_each(named, named.column("topic_id"), _NAMED))
+    unreached = sightings.filter(pc.is_in(kinds, pa.array(_UNREACHED)))
+    resent = unreached.filter(pc.equal(unreached.column("kind"), SightingKind.RESENT.value))
+    for rows, what, name_of in (
+        (unreached, _LOST, broker_address),
+        (resent, _CUT_BROKER, broker_address),
+        (resent, _CUT_HOST, client_host),
+    ):
+        if len(rows):
+            names = pa.array([name_of(name) for name in rows.column("connection").to_pylist()], pa.string())
+            parts.append(_one_each(rows, names, what))
     return joined(parts, KEYED)
+
+
+def _one_each(rows: pa.RecordBatch, names: pa.Array, what: str) -> pa.RecordBatch:
+    """Return one row for each name, which stands in ``topic_id``."""
+    rows = rows.set_column(rows.schema.get_field_index("topic_id"), "topic_id", names)
+    _, first = np.unique(names.to_numpy(zero_copy_only=False), return_index=True)
+    return _marked(rows.take(pa.array(first)), what)
 
 
 def _marked(rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
@@ -143,19 +171,22 @@ def _marked(rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
 def overview_of(rows: pa.Table) -> Overview:
     """Return what `candidates` stand for: rows of `KEYED`, where ``key`` says what for."""
     columns = arrow_schema(Sighting).names
-    named = rows.filter(pc.equal(rows["key"], "name")).select(columns).cast(arrow_schema(Sighting))
+    named = rows.filter(pc.equal(rows["key"], _NAMED)).select(columns).cast(arrow_schema(Sighting))
     ends = rows.filter(pc.is_in(rows["key"], pa.array(["last", "showing"]))).select(columns).to_pylist()
-    return Overview(named, ends, pc.any(pc.equal(rows["key"], _ERROR)).as_py() or False)
+    lost, *cut = (
+        frozenset(rows.filter(pc.equal(rows["key"], what))["topic_id"].to_pylist())
+        for what in (_LOST, _CUT_BROKER, _CUT_HOST)
+    )
+    has_errors = pc.any(pc.equal(rows["key"], _ERROR)).as_py() or False
+    return Overview(named, ends, has_errors, lost, (cut[0], cut[1]))
 
 
 # ---- the way of a sighting
 
 
-def keyed(sightings: pa.RecordBatch, by_id: Mapping[str, str]) -> pa.RecordBatch:
-    """Return rows of `KEYED`: a sighting once for each of its keys; topic ids are replaced by names.
-
-    :param by_id: see `Overview`
-    """
+def keyed(sightings: pa.RecordBatch, overview: Overview) -> pa.RecordBatch:
+    """Return rows of `KEYED`: a sighting once for each of its keys; topic ids are replaced by names."""
+    by_id = overview.by_id
     kinds = sightings.column("kind")
     names = sightings.column("connection").dictionary_encode()
     known = names.dictionary.to_pylist()
@@ -171,15 +202,25 @@ def keyed(sightings: pa.RecordBatch, by_id: Mapping[str, str]) -> pa.RecordBatch
     def of_connection(key: Callable[[str], str]) -> pa.Array:
         return pa.array([key(name) for name in known], pa.string()).take(names.indices)
 
+    def is_any(name_of: Callable[[str], str], wanted: Collection[str]) -> pa.Array:
+        return pa.array([name_of(name) in wanted for name in known], pa.bool_()).take(names.indices)
+
+    to_host = of_connection(lambda name: HOST + client_host(name))
+    to_broker = of_connection(lambda name: BROKER + broker_address(name))
+    is_read = pc.and_(is_fetched, pc.invert(_is_forbidden(sightings)))
+    cut_brokers, cut_hosts = overview.cut
     placed = pc.not_equal(sightings.column("connection"), "")
     is_cluster = pc.equal(kinds, SightingKind.CLUSTER.value)
     by_topic = pc.and_(
         pc.is_in(kinds, pa.array([SightingKind.TOPIC.value, SightingKind.FETCHED.value])), pc.is_valid(topic)
     )
     ways = [
-        (pc.and_(placed, _is_by_host(sightings)), of_connection(lambda name: HOST + client_host(name))),
+        (pc.and_(placed, _is_by_host(sightings)), to_host),
         (by_topic, pc.binary_join_element_wise(TOPIC, topic, "")),
-        (pc.equal(kinds, SightingKind.REFUSED.value), of_connection(lambda name: BROKER + broker_address(name))),
+        (pc.equal(kinds, SightingKind.REFUSED.value), to_broker),
+        (pc.and_(pc.is_in(kinds, pa.array(_LINKS)), is_any(broker_address, overview.lost)), to_broker),
+        (pc.and_(is_read, is_any(broker_address, cut_brokers)), to_broker),
+        (pc.and_(is_read, is_any(client_host, cut_hosts)), to_host),
         (is_cluster, pc.binary_join_element_wise(SOURCE, sightings.column("source"), "")),
         (pc.invert(placed), pa.repeat(pa.scalar(ALL), len(sightings))),
     ]
@@ -254,18 +295,31 @@ def received(rows: pa.Table, hosts: Collection[str], overview: Overview) -> pa.T
     :param hosts: of the clients of its groups
     """
     columns = arrow_schema(Sighting)
+    cut_here = overview.cut[1].intersection(hosts)
+    wanted = pc.unique(rows["key"])  # a topic that is wanted is the key of all its rows
     batches = []
     for batch in rows.to_batches():
-        names = batch.column("connection").dictionary_encode()
-        at_home = pa.array([client_host(name) in hosts for name in names.dictionary.to_pylist()], pa.bool_())
-        again = pc.and_(at_home.take(names.indices), _is_by_host(batch))
-        again = pc.and_(again, pc.invert(pc.starts_with(batch.column("key"), HOST)))
-        again = pc.and_(again, pc.not_equal(batch.column("key"), ALL))
-        batches.append(batch.filter(pc.invert(again)).select(columns.names))
+        keys = batch.column("key")
+        came_by_host, came_by_topic = pc.starts_with(keys, HOST), pc.starts_with(keys, TOPIC)
+        again = pc.and_(_comes_from(batch, hosts), _is_by_host(batch))
+        again = pc.and_(again, pc.invert(pc.or_(came_by_host, pc.equal(keys, ALL))))
+        by_topic = pc.is_in(pc.binary_join_element_wise(TOPIC, batch.column("topic"), ""), wanted)
+        read_again = pc.or_(
+            pc.fill_null(by_topic, False), pc.and_(_comes_from(batch, cut_here), pc.invert(came_by_host))
+        )
+        is_read = pc.and_(pc.equal(batch.column("kind"), _FETCHED), pc.invert(_is_forbidden(batch)))
+        read_again = pc.and_(pc.and_(is_read, pc.invert(came_by_topic)), read_again)
+        batches.append(batch.filter(pc.invert(pc.or_(again, read_again))).select(columns.names))
     found = pa.Table.from_batches(batches, columns)
     ends = [row for row in overview.ends if not _has(found, row)]
     ends = [row for number, row in enumerate(ends) if row not in ends[:number]]
     return pa.concat_tables([found, table_of(Sighting, [Sighting(**row) for row in ends])])
+
+
+def _comes_from(sightings: pa.RecordBatch, hosts: Collection[str]) -> pa.Array:
+    names = sightings.column("connection").dictionary_encode()
+    found = [client_host(name) in hosts for name in names.dictionary.to_pylist()]
+    return pa.array(found, pa.bool_()).take(names.indices)
 
 
 def _has(rows: pa.Table, row: Mapping[str, Any]) -> bool:

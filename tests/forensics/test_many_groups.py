@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from kcoord_wire.forensics.analysis import Collected
 from kcoord_wire.forensics.model import Exchange, Sighting, SightingKind, table_of
-from tests.support.exchange_script import MS, Script, at
+from tests.support.exchange_script import MS, Script, at, renamed
 
 OLD, NEW = "10.0.9.9:9092", "10.0.9.8:9092"
 
@@ -47,18 +47,6 @@ def eventful() -> Script:
         )  # fmt: skip
         script.commit("c2", ms, {1: ms}, error_code=15 if 40_000 < ms < 50_000 else 0)
     return script
-
-
-def renamed(value: Any, number: int) -> Any:
-    """The same row, or part of one, of a group with another name, on other hosts, with a topic of its own."""
-    if isinstance(value, str):
-        text = value.replace("10.0.0.", f"10.1.{number}.").replace("billing", f"billing-{number:03}")
-        return text.replace("orders", f"orders-{number:03}")
-    if isinstance(value, list):
-        return [renamed(each, number) for each in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{each.name: renamed(getattr(value, each.name), number) for each in fields(value)})
-    return value
 
 
 def elsewhere(row: Any) -> Any:

@@ -25,6 +25,7 @@ from kcoord_wire.spark.histories import history_of_others
 from kcoord_wire.spark.packing import BUCKETS, buckets_of, split
 from kcoord_wire.spark.sightings import (
     KEYED,
+    MANY,
     Interests,
     Overview,
     buckets_by_key,
@@ -35,6 +36,7 @@ from kcoord_wire.spark.sightings import (
     received,
     routed,
 )
+from tests.support.exchange_script import Script, at, renamed
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
@@ -70,9 +72,9 @@ def histories(exchanges: pa.Table, topics: pa.Table) -> list[GroupHistory]:
 def overview_at(topics: pa.Table) -> Overview:
     """As Spark chooses among the candidates: the last of each kind, and for a topic id."""
     rows = pa.Table.from_batches([candidates(batch) for batch in topics.to_batches()], KEYED)
-    last = {(row["key"], row["topic_id"] if row["key"] == "name" else None): row for row in rows.to_pylist()}
+    last = {(row["key"], row["topic_id"] if row["key"] in MANY else None): row for row in rows.to_pylist()}
     for row in rows.to_pylist():
-        key = (row["key"], row["topic_id"] if row["key"] == "name" else None)
+        key = (row["key"], row["topic_id"] if row["key"] in MANY else None)
         last[key] = max(row, last[key], key=lambda each: each["time_ns"])
     return overview_of(pa.Table.from_pylist(list(last.values()), KEYED))
 
@@ -87,7 +89,7 @@ def by_bucket(exchanges: pa.Table, topics: pa.Table, count: int = BUCKETS) -> tu
     wanted = buckets_by_key(pairs, count)
     came: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in topics.to_batches():
-        for bucket, part in split(*routed(keyed(batch, overview.by_id), wanted)):
+        for bucket, part in split(*routed(keyed(batch, overview), wanted)):
             came[bucket].append(part)
     found, most = [], 0
     for bucket, part in split(rows, buckets % count):
@@ -134,9 +136,10 @@ def test_a_sighting_comes_once_to_each_bucket_that_wants_it() -> None:
         "source a": [5], "*": [1, 2, 3, 4, 5],
     }  # fmt: skip
     buckets = {key: np.array(each, np.int64) for key, each in wanted.items()}
-    came = dict(split(*routed(keyed(batch, {"id:07": "seven"}), buckets)))
-    assert list(split(*routed(keyed(batch, {"id:07": "seven"}), {}))) == []
-    empty = Overview(table_of(Sighting, []), [], has_errors=False)
+    seven = [sighting(SightingKind.TOPIC, "", topic="seven", topic_id="07")]
+    empty = Overview(table_of(Sighting, seven), [], has_errors=False)
+    came = dict(split(*routed(keyed(batch, empty), buckets)))
+    assert list(split(*routed(keyed(batch, empty), {}))) == []
     hosts: dict[int, set[str]] = {1: {"h", "::1"}, 2: {"h"}, 3: set(), 4: set(), 5: set()}
     found = {
         bucket: sorted(
@@ -151,6 +154,58 @@ def test_a_sighting_comes_once_to_each_bucket_that_wants_it() -> None:
         4: ["hole", "refused"],
         5: ["cluster", "hole"],
     }
+
+
+def group_on_a_broker(number: int, *, is_cut: bool, fetches: bool = False) -> tuple[list[Exchange], list[Sighting]]:
+    """A member that is cut off from its broker for 30 s, or one on another host that the same broker serves."""
+    script = Script()
+    script.form("c1", owners={"c1": {"orders": [0]}})
+    script.beats("c1", 1_000, 20_000 if is_cut else 60_000, 1)
+    if is_cut:
+        sent = "1,448 bytes sent again 9 times in 30.0 s"
+        script.closed("c1", 50_000, kind=SightingKind.RESENT, by="client", since_ns=at(20_000), text=sent)
+        script.fetch("c1", 19_000, 0, 19_000, 19_010)
+    else:
+        for ms in range(1_000, 60_000, 2_000):
+            script.closed("c1", ms, kind=SightingKind.OPENED, connection=f"10.0.0.1:{ms}-10.0.9.9:9092#o{ms}")
+            if fetches:
+                script.fetch("c1", ms, 0, ms, ms + 10)
+    return [renamed(row, number) for row in script.rows], [renamed(row, number) for row in script.topics]
+
+
+@pytest.mark.parametrize("fetches", [True, False])
+def test_hosts_of_other_groups_show_that_a_broker_is_there(fetches: bool) -> None:
+    parts = [group_on_a_broker(0, is_cut=True), group_on_a_broker(1, is_cut=False, fetches=fetches)]
+    exchanges = table_of(Exchange, [row for rows, _ in parts for row in rows])
+    topics = table_of(Sighting, [row for _, rows in parts for row in rows])
+    expected = plain(exchanges, topics)
+    assert [outage.kind for outage in expected[0].outages] == ["host blocked"]
+    for count in (BUCKETS, 1):
+        assert by_bucket(exchanges.combine_chunks(), topics, count)[0] == expected
+
+
+def test_a_fetch_comes_once_however_many_keys_it_has() -> None:
+    way = "h:9-b:1#1"
+    rows = [
+        sighting(SightingKind.RESENT, way, since_ns=3),
+        sighting(SightingKind.FETCHED, way, topic="t", partition=0, end_offset=4),
+        sighting(SightingKind.FETCHED, way, topic="u", partition=0, end_offset=4),
+        sighting(SightingKind.FETCHED, "x:9-b:1#2", topic="t", partition=0, end_offset=4),
+        sighting(SightingKind.FETCHED, "x:9-c:1#3", topic="u", partition=0, end_offset=4),
+        sighting(SightingKind.OPENED, "x:9-b:1#4"),
+    ]
+    topics = table_of(Sighting, rows)
+    overview = overview_at(topics)
+    [batch] = topics.to_batches()
+    for wanted, expected in (
+        (("host h", "topic t", "broker b:1"), [0, 1, 2, 3, 5]),
+        (("host x", "broker b:1"), [1, 2, 3, 5]),
+        (("topic u",), [2, 4]),
+    ):
+        hosts = {key.removeprefix("host ") for key in wanted if key.startswith("host ")}
+        [(_, part)] = split(*routed(keyed(batch, overview), {key: np.array([7], np.int64) for key in wanted}))
+        found = received(pa.Table.from_batches([part]), hosts, Overview(overview.names, [], False, cut=overview.cut))
+        assert sorted(found.to_pylist(), key=str) == sorted((topics.to_pylist()[n] for n in expected), key=str)
 
 
 def test_buckets_are_those_of_every_process() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -233,3 +234,15 @@ def both_join(script: Script, first: str, ms: int = 5_000, generation: int = 2, 
     script.join(first, ms, ms + 500, generation, members=members if first == "c1" else (), **fields)
     script.beat(other, ms + 300, generation - 1, error=27)
     script.join(other, ms + 400, ms + 500, generation, members=members if other == "c1" else ())
+
+
+def renamed(value: Any, number: int) -> Any:
+    """The same row, or part of one, of a group with another name, on other hosts, with a topic of its own."""
+    if isinstance(value, str):
+        text = value.replace("10.0.0.", f"10.1.{number}.").replace("billing", f"billing-{number:03}")
+        return text.replace("orders", f"orders-{number:03}")
+    if isinstance(value, list):
+        return [renamed(each, number) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: renamed(getattr(value, each.name), number) for each in fields(value)})
+    return value
