@@ -9,7 +9,8 @@ Laws:
 * A bucket receives every sighting that `wire_history`, `detect` and `rename_groups` look at for one of its groups, once
   (`received` drops what came by a second key). What else it receives has no effect.
 * Of a broker that some host does not reach (REFUSED, RESENT) the groups look at what other hosts show of it, too: when
-  they connect to it, and lose it; of a way on which bytes are sent again, at each Fetch of its broker and its host.
+  they connect to it, and lose it; of a way on which bytes are sent again, at each Fetch of its broker and its host. A
+  broker that closes connections while every attempt to reach it succeeds is seen through the hosts of the groups alone.
 * `wire_history` asks of all others only when the last of them was, and whether any shows that connections are closed or
   how large a topic is: `overview` finds one of each.
 * The driver receives those two rows, one error if there is any, the name of each topic id, and those brokers and hosts.
@@ -304,9 +305,7 @@ def received(rows: pa.Table, hosts: Collection[str], overview: Overview) -> pa.T
         again = pc.and_(_comes_from(batch, hosts), _is_by_host(batch))
         again = pc.and_(again, pc.invert(pc.or_(came_by_host, pc.equal(keys, ALL))))
         by_topic = pc.is_in(pc.binary_join_element_wise(TOPIC, batch.column("topic"), ""), wanted)
-        read_again = pc.or_(
-            pc.fill_null(by_topic, False), pc.and_(_comes_from(batch, cut_here), pc.invert(came_by_host))
-        )
+        read_again = pc.or_(by_topic, pc.and_(_comes_from(batch, cut_here), pc.invert(came_by_host)))
         is_read = pc.and_(pc.equal(batch.column("kind"), _FETCHED), pc.invert(_is_forbidden(batch)))
         read_again = pc.and_(pc.and_(is_read, pc.invert(came_by_topic)), read_again)
         batches.append(batch.filter(pc.invert(pc.or_(again, read_again))).select(columns.names))
