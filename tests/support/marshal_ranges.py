@@ -88,6 +88,11 @@ def check_takeover(brokers: str, topic: str, interval_s: int) -> None:
         group.produce(10 * SIZE)
         group.wait_until_all_are_read(killed, other)
         assert all(map(records, (killed, other))), "both take part"
+        until = time.monotonic() + SECONDS
+        while not any(each.client_id == "a" and each.end_offset > group.produced for each in group.claims()):
+            assert time.monotonic() < until, "the one to be killed never claims a range in advance"
+            group.produce(SIZE)  # then the next ones are claimed, by either
+            group.wait_until_all_are_read(killed, other)
         killed.kill()
         of_killed = records(killed)
         group.produce(4 * SIZE)  # among them those of ranges that the killed one has claimed in advance
