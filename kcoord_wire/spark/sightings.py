@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -104,7 +105,7 @@ def _topics(column: pa.Array, name: str, rows: NDArray[np.int64]) -> Iterator[tu
 # ---- what all groups share
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Overview:
     """What the history of every group needs of all sightings.
 
@@ -121,7 +122,7 @@ class Overview:
     lost: frozenset[str] = frozenset()
     cut: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
-    @property
+    @cached_property
     def by_id(self) -> dict[str, str]:
         """The names of topics, by what stands for them where only the id is known."""
         ids, names = self.names["topic_id"].to_pylist(), self.names["topic"].to_pylist()
@@ -203,9 +204,6 @@ def keyed(sightings: pa.RecordBatch, overview: Overview) -> pa.RecordBatch:
     def of_connection(key: Callable[[str], str]) -> pa.Array:
         return pa.array([key(name) for name in known], pa.string()).take(names.indices)
 
-    def is_any(name_of: Callable[[str], str], wanted: Collection[str]) -> pa.Array:
-        return pa.array([name_of(name) in wanted for name in known], pa.bool_()).take(names.indices)
-
     to_host = of_connection(lambda name: HOST + client_host(name))
     to_broker = of_connection(lambda name: BROKER + broker_address(name))
     is_read = pc.and_(is_fetched, pc.invert(_is_forbidden(sightings)))
@@ -219,9 +217,9 @@ def keyed(sightings: pa.RecordBatch, overview: Overview) -> pa.RecordBatch:
         (pc.and_(placed, _is_by_host(sightings)), to_host),
         (by_topic, pc.binary_join_element_wise(TOPIC, topic, "")),
         (pc.equal(kinds, SightingKind.REFUSED.value), to_broker),
-        (pc.and_(pc.is_in(kinds, pa.array(_LINKS)), is_any(broker_address, overview.lost)), to_broker),
-        (pc.and_(is_read, is_any(broker_address, cut_brokers)), to_broker),
-        (pc.and_(is_read, is_any(client_host, cut_hosts)), to_host),
+        (pc.and_(pc.is_in(kinds, pa.array(_LINKS)), _are_of(names, broker_address, overview.lost)), to_broker),
+        (pc.and_(is_read, _are_of(names, broker_address, cut_brokers)), to_broker),
+        (pc.and_(is_read, _are_of(names, client_host, cut_hosts)), to_host),
         (is_cluster, pc.binary_join_element_wise(SOURCE, sightings.column("source"), "")),
         (pc.invert(placed), pa.repeat(pa.scalar(ALL), len(sightings))),
     ]
@@ -300,12 +298,12 @@ def received(rows: pa.Table, hosts: Collection[str], overview: Overview) -> pa.T
     wanted = pc.unique(rows["key"])  # a topic that is wanted is the key of all its rows
     batches = []
     for batch in rows.to_batches():
-        keys = batch.column("key")
+        keys, names = batch.column("key"), batch.column("connection").dictionary_encode()
         came_by_host, came_by_topic = pc.starts_with(keys, HOST), pc.starts_with(keys, TOPIC)
-        again = pc.and_(_comes_from(batch, hosts), _is_by_host(batch))
+        again = pc.and_(_are_of(names, client_host, hosts), _is_by_host(batch))
         again = pc.and_(again, pc.invert(pc.or_(came_by_host, pc.equal(keys, ALL))))
         by_topic = pc.is_in(pc.binary_join_element_wise(TOPIC, batch.column("topic"), ""), wanted)
-        read_again = pc.or_(by_topic, pc.and_(_comes_from(batch, cut_here), pc.invert(came_by_host)))
+        read_again = pc.or_(by_topic, pc.and_(_are_of(names, client_host, cut_here), pc.invert(came_by_host)))
         is_read = pc.and_(pc.equal(batch.column("kind"), _FETCHED), pc.invert(_is_forbidden(batch)))
         read_again = pc.and_(pc.and_(is_read, pc.invert(came_by_topic)), read_again)
         batches.append(batch.filter(pc.invert(pc.or_(again, read_again))).select(columns.names))
@@ -315,9 +313,11 @@ def received(rows: pa.Table, hosts: Collection[str], overview: Overview) -> pa.T
     return pa.concat_tables([found, table_of(Sighting, [Sighting(**row) for row in ends])])
 
 
-def _comes_from(sightings: pa.RecordBatch, hosts: Collection[str]) -> pa.Array:
-    names = sightings.column("connection").dictionary_encode()
-    found = [client_host(name) in hosts for name in names.dictionary.to_pylist()]
+def _are_of(names: pa.DictionaryArray, name_of: Callable[[str], str], wanted: Collection[str]) -> pa.Array:
+    """Mark the connections of these hosts, or brokers; most archives have none that is cut off."""
+    if not wanted:
+        return pa.repeat(pa.scalar(False), len(names))
+    found = [name_of(name) in wanted for name in names.dictionary.to_pylist()]
     return pa.array(found, pa.bool_()).take(names.indices)
 
 
