@@ -31,6 +31,7 @@ from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Failed,
     MemberSettings,
     MemberState,
+    MessageT,
     Refetch,
     Subscribe,
     Subscription,
@@ -211,6 +212,14 @@ class ProposalMember(ABC):
         self.member_id = ""
         self.generation = -1
         self._leave_generation(rejoins_at=self.now)
+
+    def read_share(self, kind: type[MessageT], data: bytes) -> MessageT | None:
+        """Return the member's share of the assignment, empty for none; None if it cannot be read: a failure."""
+        try:
+            return self.codec.decode(kind, data) if data else kind()
+        except ValueError as error:
+            self.fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment cannot be read: {error}")
+            return None
 
     def enter(self, generation: int, member_id: str, owned: Iterable[TopicPartition]) -> None:
         """The member is in a generation, with these partitions."""

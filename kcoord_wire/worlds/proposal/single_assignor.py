@@ -236,15 +236,10 @@ class SingleAssignorMember(ProposalMember):
             return
         if response.group_generation_id != self._assigned_in:
             self.assigned_for = None
-        state = SingleAssignorAssignment()
-        try:
-            if phase.synced_member_state:
-                state = self.codec.decode(SingleAssignorAssignment, phase.synced_member_state)
-        except ValueError as error:
-            self.fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment cannot be read: {error}")
-            return
-        owned = [TopicPartition(each.topic, index) for each in state.assignment for index in each.partitions]
-        self.enter(response.group_generation_id, response.member_id, owned)
+        state = self.read_share(SingleAssignorAssignment, phase.synced_member_state)
+        if state is not None:
+            owned = [TopicPartition(each.topic, index) for each in state.assignment for index in each.partitions]
+            self.enter(response.group_generation_id, response.member_id, owned)
 
     # ---- the synchronizer
 

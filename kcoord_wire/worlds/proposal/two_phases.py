@@ -338,15 +338,10 @@ class TwoPhaseMember(ProposalMember):
         self.send(request, self.settings.join_timeout_ms)
 
     def _synced(self, response: ProposalSyncGroupResponse) -> None:
-        state = ProposalConsumerState()
-        try:
-            if response.member_state:
-                state = self.codec.decode(ProposalConsumerState, response.member_state)
-        except ValueError as error:
-            self.fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment cannot be read: {error}")
-            return
-        owned = [TopicPartition(each.topic, index) for each in state.topic_partitions for index in each.partitions]
-        self.enter(self.generation, self.member_id, owned)
+        state = self.read_share(ProposalConsumerState, response.member_state)
+        if state is not None:
+            owned = [TopicPartition(each.topic, index) for each in state.topic_partitions for index in each.partitions]
+            self.enter(self.generation, self.member_id, owned)
 
     # ---- changes
 
