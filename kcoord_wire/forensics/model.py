@@ -756,6 +756,11 @@ class MemberLife:
     died_ns: int | None = None
     end: str | None = None
 
+    @property
+    def over_ns(self) -> int:
+        """When the member was removed, or was seen last."""
+        return self.last_seen_ns if self.left_ns is None else self.left_ns
+
     def is_there(self, at_ns: int) -> bool:
         """Whether the coordinator counts the member at a time: from `joined_ns` on, and before `left_ns`."""
         return self.joined_ns <= at_ns and (self.left_ns is None or at_ns < self.left_ns)
@@ -1082,6 +1087,10 @@ class Finding:
     evidence: list[Evidence]
     known_bugs: list[str] = field(default_factory=list)
     cost_ms: float = 0.0
+
+    def until_ns(self, last_ns: int) -> int:
+        """When it ends; the end of the source, `last_ns`, where it goes on."""
+        return last_ns if self.to_ns is None else self.to_ns
 
 
 @dataclass(slots=True)

@@ -595,8 +595,8 @@ def _change_before(history: GroupHistory, bad: Sequence[PartitionState]) -> str:
     """The change of the group in which the first of these partitions stopped; empty where there is none."""
     since_ns = min(history.group.last_ns if row.since_ns is None else row.since_ns for row in bad)
     for finding in _in_order(history.findings):
-        until_ns = history.group.last_ns if finding.to_ns is None else finding.to_ns
-        if finding.detector in _CHANGES and finding.from_ns - _CHANGED_NS <= since_ns <= until_ns + _CHANGED_NS:
+        until_ns = finding.until_ns(history.group.last_ns) + _CHANGED_NS
+        if finding.detector in _CHANGES and finding.from_ns - _CHANGED_NS <= since_ns <= until_ns:
             return _text_of(finding)
     return ""
 

@@ -50,7 +50,7 @@ class Expiry(NamedTuple):
 
     @property
     def left_ns(self) -> int:
-        return _over_ns(self.life)
+        return self.life.over_ns
 
     @property
     def gap_ns(self) -> int | None:
@@ -89,7 +89,7 @@ def _of_client(lives: Sequence[MemberLife], stable: Sequence[int]) -> list[Expir
     found: list[Expiry] = []
     taken: set[str] = set()
     for life in expired:
-        left_ns = _over_ns(life)
+        left_ns = life.over_ns
         since_ns = max(life.joined_ns, left_ns - shortest_ns)
         again = next((each for each in lives if each.joined_ns > since_ns and each.member_id not in taken), None)
         if again is not None:
@@ -102,13 +102,8 @@ def _of_client(lives: Sequence[MemberLife], stable: Sequence[int]) -> list[Expir
 
 def _session_ns(life: MemberLife) -> int:
     """Return how long the session of a life that ended with one was, at most."""
-    lived_ns = _over_ns(life) - life.joined_ns
+    lived_ns = life.over_ns - life.joined_ns
     return min((life.session_timeout_ms or 0) * NS_PER_MS or lived_ns, lived_ns)
-
-
-def _over_ns(life: MemberLife) -> int:
-    """Return when a member was removed, or was seen last."""
-    return life.last_seen_ns if life.left_ns is None else life.left_ns
 
 
 def is_restarted(expiries: Sequence[Expiry]) -> bool:

@@ -290,7 +290,7 @@ def weigh(findings: Iterable[tuple[Finding, DetectorResult]], history: GroupHist
 
 def _holes_of(finding: Finding, rests_on: frozenset[str] | None, history: GroupHistory) -> list[Hole]:
     """Return the holes near a finding, of the members that it rests on or of connections that may be theirs."""
-    until_ns = _until_ns(finding, history)
+    until_ns = finding.until_ns(history.group.last_ns)
     near = (hole for hole in history.holes if hole.to_ns >= finding.from_ns - NEAR_NS and hole.from_ns <= until_ns)
     if rests_on is None:
         return list(near)
@@ -302,13 +302,9 @@ def _holes_of(finding: Finding, rests_on: frozenset[str] | None, history: GroupH
     return [hole for hole in near if rests_on and may_be_theirs(hole)]
 
 
-def _until_ns(finding: Finding, history: GroupHistory) -> int:
-    return history.group.last_ns if finding.to_ns is None else finding.to_ns
-
-
 def _take_up_half(holes: Sequence[Hole], finding: Finding, history: GroupHistory) -> bool:
     """Whether holes take up half of the time of a finding, or an unknown part of it."""
-    until_ns = _until_ns(finding, history)
+    until_ns = finding.until_ns(history.group.last_ns)
     spans = [(max(hole.from_ns, finding.from_ns), min(hole.to_ns, until_ns)) for hole in holes]
     is_unknown = any(hole.from_ns == hole.to_ns for hole in holes)
     return is_unknown or 2 * covered_ns(spans) >= until_ns - finding.from_ns

@@ -494,7 +494,7 @@ def _share(nameless: GroupHistory, groups: Sequence[GroupHistory]) -> bool:
 
 def _give(finding: Finding, history: GroupHistory) -> bool:
     """Add a finding to a group that was there at its time; return whether it was."""
-    until_ns = history.group.last_ns if finding.to_ns is None else finding.to_ns
+    until_ns = finding.until_ns(history.group.last_ns)
     if until_ns < history.group.first_ns - _AROUND_NS or finding.from_ns > history.group.last_ns + _AROUND_NS:
         return False
     _add(history, [replace(finding, group_id=history.group.group_id)])

@@ -416,7 +416,7 @@ def _gone_ns(life: MemberLife) -> int:
     """When it was gone: dead, removed or last seen."""
     if life.died_ns is not None:
         return life.died_ns
-    return life.last_seen_ns if life.left_ns is None else life.left_ns
+    return life.over_ns
 
 
 def _clients(members: list[MemberLife]) -> dict[str, list[MemberLife]]:

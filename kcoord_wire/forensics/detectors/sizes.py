@@ -421,9 +421,8 @@ def _runs_within(
     return runs
 
 
-def _sized(runs: Iterable[list[MemberLife]], lives: Iterable[MemberLife]) -> list[Wave]:
+def _sized(runs: Iterable[list[MemberLife]], lives: Sequence[MemberLife]) -> list[Wave]:
     """Return the waves with the sizes of the group before and at the top of each."""
-    lives = list(lives)
     came = sorted(life.joined_ns for life in lives)
     left = sorted(life.left_ns for life in lives if life.left_ns is not None)
     found = []
