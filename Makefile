@@ -28,6 +28,9 @@ OLD ?=
 # command:packages of Debian
 PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium+fonts-dejavu-core chromedriver:chromium-driver
 
+# SIGKILL leaves what a step has half made. So each step removes its mark before it begins and makes it last; a step that
+# finds no mark makes everything anew.
+MADE := $(VENV)/.made
 SPEEDUPS := $(wildcard _speedups/*.h _speedups/*/*.pyx _speedups/*/*.pxd _speedups/*/*.pxi _speedups/*/*.h)
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
@@ -84,15 +87,19 @@ help: ## list the targets
 setup: $(INSTALLED) $(NATIVE) ## create .venv, install the package into it, build the native module
 	@$(PY) -c 'import kcoord_wire; print("kcoord_wire is ready:", kcoord_wire.backend, "codec")'
 
-$(PY):
+$(MADE):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kcoord_wire needs Python 3.11 or newer; name one: make PYTHON=...")'
-	$(PYTHON) -m venv $(VENV)
-
-$(INSTALLED): pyproject.toml | $(PY)
-	KCOORD_WIRE_REQUIRE_NATIVE=1 $(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	test -e $(INSTALLED) || { rm -rf $(VENV) build/cython kcoord_wire/_*.so && $(PYTHON) -m venv $(VENV); }
 	@touch $@
 
+$(INSTALLED): pyproject.toml | $(MADE)
+	@rm -f $@ $(NATIVE) $(MADE)
+	KCOORD_WIRE_REQUIRE_NATIVE=1 $(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]' || { touch $(MADE); false; }
+	@touch $(MADE) $(NATIVE) $@
+
 $(NATIVE): setup.py $(SPEEDUPS) | $(INSTALLED)
+	@test -e $@ || rm -rf build/cython kcoord_wire/_*.so
+	@rm -f $@
 	KCOORD_WIRE_REQUIRE_NATIVE=1 $(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
@@ -183,16 +190,16 @@ bench-assignors: setup peers ## the assignors next to kafka-clients and franz-go
 	$(PY) -m tests.bench assignors
 	$(PY) -m tests.bench.page
 
-$(RIVALS)/.installed: tests/bench/requirements.txt | $(PY)
-	$(PY) -m venv $(RIVALS)
+$(RIVALS)/.installed: tests/bench/requirements.txt | $(MADE)
+	$(PY) -m venv --clear $(RIVALS)
 	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 fuzz: setup $(FUZZER)/.installed ## every fuzz target (or FUZZ_TARGETS), FUZZ_SECONDS each (60); FUZZ_FRESH=1 forgets what earlier runs have kept
 	$(FUZZER)/bin/python -m fuzz $(FUZZ_TARGETS) --seconds $(FUZZ_SECONDS) $(if $(FUZZ_FRESH),--fresh)
 
-$(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
-	$(PY) -m venv $(FUZZER)
+$(FUZZER)/.installed: fuzz/requirements.txt | $(MADE)
+	$(PY) -m venv --clear $(FUZZER)
 	$(FUZZER)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
