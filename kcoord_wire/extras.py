@@ -20,6 +20,11 @@ class MissingLibraryError(ImportError):
 
     def __init__(self, name: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {name}: pip install 'kcoord_wire[{extra}]'", name=name)
+        self._arguments = name, extra, purpose
+
+    def __reduce__(self) -> tuple[type[MissingLibraryError], tuple[str, str, str]]:
+        """A process of a pool gives it to the one that waits; an exception is made anew from its text alone."""
+        return type(self), self._arguments
 
 
 def require(name: str, extra: str, purpose: str) -> ModuleType:

@@ -98,9 +98,7 @@ def _as_dict(row: _Row) -> dict[str, Any]:
 def _print(rows: list[_Row], metadata_bytes: int, *, has_idle: bool) -> None:
     title = f"JoinGroup and SyncGroup of one rebalance, bytes; {metadata_bytes:,} bytes of topic list a member"
     names = ("protocol", "members", "to coordinator", "to members", "total", "idle ms")
-    made = table(title, *(names if has_idle else names[:-1]))
-    for column in made.columns[1:]:
-        column.justify = "right"
+    made = table(title, *(names if has_idle else names[:-1]), right_from=1)
     for row in rows:
         to_coordinator, to_members, idle_ms = row.traffic
         numbers = [row.members, to_coordinator, to_members, row.traffic.total, *([idle_ms] if has_idle else ())]

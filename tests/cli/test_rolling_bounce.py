@@ -143,7 +143,7 @@ def test_the_help_names_the_defaults(
     [
         ("crc32c", (*SMALL, "--format", "json"), "records"),
         ("pyarrow", (*SMALL, "--from", "trace.pcap"), "analyze"),
-        ("rich", SMALL, "cli"),
+        ("crc32c", ("serve", "--topics", "orders:12", "--port", "0"), "serve"),
         ("pyarrow", ("analyze", "trace.pcap"), "analyze"),
         ("pyarrow", ("watch", "--kafka", "localhost:1", "--once"), "analyze"),
     ],
