@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the native modules, and the schema files inside the wheel.
+"""What pyproject.toml cannot say: the native modules, the schema files inside the wheel, and the README of an index.
 
 Switches, all from the environment:
 
@@ -14,10 +14,12 @@ A digest of their sources is compiled in: beside other sources they refuse to lo
 
 import os
 import platform
+import re
 import runpy
 import shutil
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -129,4 +131,22 @@ class BuildPython(build_py):
             shutil.copytree("schemas", target)
 
 
-setup(ext_modules=native_modules(), cmdclass={"build_ext": BuildNative, "build_py": BuildPython})
+def readme() -> str:
+    """The README, its links to files made absolute where pyproject.toml knows the project's address.
+
+    They lead to the release's tag, as GitHub and Gitea lay out addresses, so that they stay as they were released.
+    """
+    text = Path("README.md").read_text("utf-8")
+    source = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]["urls"].get("Source")
+    if source is None:
+        return text
+    [version] = re.findall(r'^__version__ = "(.+)"$', Path("kcoord_wire/__init__.py").read_text("utf-8"), re.M)
+    return re.sub(r"\]\((?![a-z]+:|#)", f"]({source}/blob/v{version}/", text)
+
+
+setup(
+    ext_modules=native_modules(),
+    cmdclass={"build_ext": BuildNative, "build_py": BuildPython},
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+)

@@ -18,6 +18,8 @@ from pathlib import Path
 import lizard
 import pytest
 
+from tests.support.distributions import committed_files
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "kcoord_wire"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -205,16 +207,8 @@ def by_path(path: Path) -> str:
 
 
 def tracked_text_files() -> list[Path]:
-    """The files that a commit would hold: tracked ones and new ones that are not ignored."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout
-    paths = [ROOT / name for name in listing.split("\0") if name]
-    return [path for path in paths if path.is_file() and is_text(path.read_bytes())]
+    """The files that a commit would hold, without images and the like."""
+    return [path for path in map(ROOT.joinpath, committed_files()) if is_text(path.read_bytes())]
 
 
 def is_text(data: bytes) -> bool:

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import run_tool
+import kcoord_wire as kw
+from tests.support.distributions import build_sdist, build_wheel, empty_environment, install, smoke, unpack
+from tests.support.processes import ROOT, run_tool
 from tests.support.pythons import interpreter
 
-ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = sorted(str(path.relative_to(ROOT / "schemas")) for path in (ROOT / "schemas").rglob("*.json"))
-SMOKE = ROOT / "tests" / "support" / "wheel_smoke.py"
 AS_PYPY = "import platform; platform.python_implementation = lambda: 'PyPy'; exec(open('setup.py').read())"
 PYTHONS = os.environ.get("KCOORD_WIRE_PYTHONS", "3.14").split()
+LARGEST_SDIST = 4_000_000  # bytes
 NEEDED = "cython", "setuptools", "construct", "hypothesis", "kazoo", "pytest"
 OF_THE_CODEC = [f"tests/codec/test_{name}.py" for name in ("registry", "frames", "golden", "parity", "hostile")]
 SHORT = "not drawn_messages"  # two thirds of the time, of what the golden vectors and filled messages show as well
@@ -32,46 +32,11 @@ SHORT = "not drawn_messages"  # two thirds of the time, of what the golden vecto
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]  # one build of the native wheel for all of them
 
 
-def build(
-    where: Path, *program: str, python: str = sys.executable, **environment: str
-) -> tuple[subprocess.CompletedProcess[str], list[Path]]:
-    """Build a wheel of a copy of the sources; give its log and the wheels.
-
-    :param program: what runs setup.py; that file itself if left out
-    :param python: of the environment whose build tools are used; this one if left out
-    """
-    sources = where / "sources"
-    for part in ("kcoord_wire", "schemas", "_speedups"):
-        shutil.copytree(ROOT / part, sources / part, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "kcoord_wire_pytest.py"):
-        shutil.copy(ROOT / name, sources / name)
-    done = subprocess.run(
-        [python, *(program or ["setup.py"]), "--quiet", "bdist_wheel", "--dist-dir", str(where / "dist")],
-        cwd=sources,
-        env={key: value for key, value in os.environ.items() if not key.startswith("KCOORD_WIRE_")} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done, sorted((where / "dist").glob("*.whl"))
-
-
-def bare_environment() -> dict[str, str]:
-    """No compiler on the path, no variable that leads Python to this checkout."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("KCOORD_WIRE_", "PYTHON"))}
-    return kept | {"PATH": "/nonexistent", "CC": "/bin/false"}
-
-
 def install_and_run(wheel: Path, where: Path, backend: str) -> str:
     """What the smoke test prints in a new virtual environment that has the wheel and nothing else."""
-    venv.create(where, with_pip=False)
-    python = str(where / "bin" / "python")
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", str(wheel)]
-    subprocess.run(install, env=bare_environment(), check=True, stdin=subprocess.DEVNULL)
-    program = [python, str(SMOKE), backend]
-    done = subprocess.run(program, env=bare_environment(), cwd=where, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    python = empty_environment(where)
+    install(python, "--no-index", str(wheel))
+    return smoke(python, backend)
 
 
 def names_of(wheel: Path) -> set[str]:
@@ -80,11 +45,68 @@ def names_of(wheel: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def native_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    done, wheels = build(tmp_path_factory.mktemp("native"), KCOORD_WIRE_REQUIRE_NATIVE="1")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_sdist(tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def native_sources(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the native wheels: Cython makes the same C of them for every Python."""
+    return unpack(sdist, tmp_path_factory.mktemp("native"))
+
+
+@pytest.fixture
+def sources(sdist: Path, tmp_path: Path) -> Path:
+    return unpack(sdist, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def native_wheel(native_sources: Path) -> Path:
+    done, wheels = build_wheel(native_sources, KCOORD_WIRE_REQUIRE_NATIVE="1")
     assert done.returncode == 0, done.stderr
     [wheel] = wheels
     return wheel
+
+
+def test_the_sdist_has_what_a_build_needs_and_no_tests(sdist: Path) -> None:
+    """That wheels are complete is shown below; `docs`, so that the README's links lead somewhere."""
+    with tarfile.open(sdist) as archive:
+        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    roots = {name.split("/")[0] for name in names}
+    files = {"CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "LICENSE", "README.md", "SECURITY.md", "setup.py"}
+    made = {"PKG-INFO", "setup.cfg", "kcoord_wire.egg-info"}
+    folders = {"_speedups", "docs", "kcoord_wire", "schemas", "kcoord_wire_pytest.py"}
+    assert roots == files | folders | made | {"MANIFEST.in", "pyproject.toml"}
+    assert {name.suffix for name in map(Path, names) if name.parts[0] == "_speedups"} <= {
+        ".pyx",
+        ".pxd",
+        ".pxi",
+        ".h",
+        ".md",
+    }
+    assert sdist.stat().st_size < LARGEST_SDIST
+
+
+def test_the_links_of_the_readme_work_on_an_index(sources: Path) -> None:
+    """They stay as they are until pyproject.toml has the project's address, which stands there alone."""
+    assert readme_of(sources) == (sources / "README.md").read_text("utf-8")
+    project = sources / "pyproject.toml"
+    address = "https://example.org/a/kcoord_wire"
+    project.write_text(
+        project.read_text("utf-8").replace("[project.urls]\n", f'[project.urls]\nSource = "{address}"\n')
+    )
+    text = readme_of(sources)
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    prefix = f"{address}/blob/v{kw.__version__}/"
+    assert {f"{prefix}docs/README.md#designs-and-studies", f"{prefix}ARCHITECTURE.md", "#terabytes"} < set(links)
+    assert [link for link in links if not link.startswith(("#", prefix))] == []
+    assert text.replace(f"]({prefix}", "](") == (sources / "README.md").read_text("utf-8")
+
+
+def readme_of(sources: Path) -> str:
+    return run_tool([sys.executable, "setup.py", "--quiet", "--long-description"], sources, attempts=1).removesuffix(
+        "\n"
+    )
 
 
 def test_a_wheel_is_complete(native_wheel: Path) -> None:
@@ -118,8 +140,8 @@ def test_a_repaired_wheel_runs_without_a_compiler(native_wheel: Path, tmp_path: 
     assert ": native, " in install_and_run(wheel, tmp_path / "venv", "native")
 
 
-def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
-    done, wheels = build(tmp_path, CC="/bin/false")
+def test_without_a_compiler_the_wheel_is_pure(sources: Path, tmp_path: Path) -> None:
+    done, wheels = build_wheel(sources, CC="/bin/false")
     assert done.returncode == 0, done.stderr
     [wheel] = wheels
     assert wheel.name.endswith("-py3-none-any.whl")
@@ -129,18 +151,18 @@ def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
     assert ": python, " in install_and_run(wheel, tmp_path / "venv", "python")
 
 
-def test_pypy_gets_the_pure_wheel_without_trying_to_compile(tmp_path: Path) -> None:
-    done, wheels = build(tmp_path, "-c", AS_PYPY, CC="/bin/false")
+def test_pypy_gets_the_pure_wheel_without_trying_to_compile(sources: Path) -> None:
+    done, wheels = build_wheel(sources, "-c", AS_PYPY, CC="/bin/false")
     assert done.returncode == 0, done.stderr
     [wheel] = wheels
     assert wheel.name.endswith("-py3-none-any.whl")
     assert "no working C compiler" not in done.stderr
-    done, _ = build(tmp_path / "required", "-c", AS_PYPY, KCOORD_WIRE_REQUIRE_NATIVE="1")
+    done, _ = build_wheel(sources, "-c", AS_PYPY, KCOORD_WIRE_REQUIRE_NATIVE="1")
     assert "there are no native modules for PyPy" in done.stderr
 
 
-def test_a_required_native_module_needs_a_compiler(tmp_path: Path) -> None:
-    done, wheels = build(tmp_path, CC="/bin/false", KCOORD_WIRE_REQUIRE_NATIVE="1")
+def test_a_required_native_module_needs_a_compiler(sources: Path) -> None:
+    done, wheels = build_wheel(sources, CC="/bin/false", KCOORD_WIRE_REQUIRE_NATIVE="1")
     assert done.returncode != 0
     assert wheels == []
 
@@ -153,12 +175,12 @@ def requirements() -> list[str]:
 
 
 @pytest.mark.parametrize("name", PYTHONS)
-def test_the_wheel_of_another_python(name: str, tmp_path: Path) -> None:
+def test_the_wheel_of_another_python(name: str, native_sources: Path, tmp_path: Path) -> None:
     run_tool([str(interpreter(name)), "-m", "venv", str(tmp_path / "venv")], attempts=1)
     python = str(tmp_path / "venv" / "bin" / "python")
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--only-binary", ":all:"]
     run_tool([*pip, *requirements()])
-    done, wheels = build(tmp_path, python=python, KCOORD_WIRE_REQUIRE_NATIVE="1")
+    done, wheels = build_wheel(native_sources, python=python, KCOORD_WIRE_REQUIRE_NATIVE="1")
     assert done.returncode == 0, done.stderr
     run_tool([*pip, "--no-index", "--no-deps", "--target", str(tmp_path / "installed"), *map(str, wheels)])
     settings = {
