@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kcoord_wire.cli.main import main, parse
 
@@ -79,6 +80,16 @@ def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     unknown = [(name, word) for name, text in TEXTS.items() for word in re.findall(r"[`(]make ([a-z-]+)", text)]
     assert [(name, word) for name, word in unknown if word not in targets] == []
+
+
+def test_the_hooks_of_pre_commit_are_what_make_lint_runs() -> None:
+    [lint] = re.findall(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    commands = [line.removeprefix("\t$(PY) ").split() for line in lint.splitlines()]
+    [repository] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    hooks = [hook["entry"].split() for hook in repository["hooks"]]
+    assert all(hook[0] == ".venv/bin/python" for hook in hooks)
+    of_ruff = {".", "--check", "--force-exclude"}  # a hook has the names of the files, and may change them
+    assert [set(hook[1:]) - of_ruff for hook in hooks] == [set(command) - of_ruff for command in commands]
 
 
 def test_the_architecture_names_what_exists() -> None:
