@@ -22,6 +22,8 @@ from kcoord_wire.codec.sources import digest
 from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from kcoord_wire.codec.frames import Form, Header
     from kcoord_wire.codec.registry import Registry
     from kcoord_wire.messages.request_header import RequestHeader
@@ -98,7 +100,7 @@ class Dispatch(Protocol):
         :raises TypeError: `cls` is not a message class of this package, or `data` not contiguous bytes
         """
 
-    def encode(self, message: object, version: int, *, drop: bool = False) -> bytes:
+    def encode(self, message: DataclassInstance, version: int, *, drop: bool = False) -> bytes:
         """The bytes of a message of this package at `version`: the body alone, without size or header.
 
         :param drop: see `MessageCodec.encode`
@@ -107,7 +109,7 @@ class Dispatch(Protocol):
         """
 
     def encode_into(
-        self, message: object, version: int, buffer: bytearray, *, offset: int = 0, drop: bool = False
+        self, message: DataclassInstance, version: int, buffer: bytearray, *, offset: int = 0, drop: bool = False
     ) -> int:
         """Write what `encode` would return into a buffer that the caller keeps; return the offset of the byte after it.
 
@@ -253,7 +255,7 @@ class Frames(Protocol):
 
     def encode_request(
         self,
-        request: object,
+        request: DataclassInstance,
         version: int,
         *,
         correlation_id: int = 0,
@@ -276,7 +278,7 @@ class Frames(Protocol):
 
     def encode_response(
         self,
-        response: object,
+        response: DataclassInstance,
         version: int,
         *,
         correlation_id: int = 0,
@@ -295,7 +297,7 @@ class Frames(Protocol):
 
     def encode_request_into(
         self,
-        request: object,
+        request: DataclassInstance,
         version: int,
         buffer: bytearray,
         *,
@@ -315,7 +317,7 @@ class Frames(Protocol):
 
     def encode_response_into(
         self,
-        response: object,
+        response: DataclassInstance,
         version: int,
         buffer: bytearray,
         *,

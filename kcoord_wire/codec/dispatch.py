@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcoord_wire.codec import backend
 from kcoord_wire.codec.backend import Buffer, BytesAs, Find, Program
 from kcoord_wire.codec.view import wants_parts
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class Dispatch:
@@ -29,11 +32,11 @@ class Dispatch:
         program = self._programs.get((cls, version)) or self._add(cls, version, True)
         return program.decode(data, strict, wants_parts(bytes), lazy)
 
-    def encode(self, message: object, version: int, *, drop: bool = False) -> bytes:
+    def encode(self, message: DataclassInstance, version: int, *, drop: bool = False) -> bytes:
         return self._writer(type(message), version, drop).encode(message)
 
     def encode_into(
-        self, message: object, version: int, buffer: bytearray, *, offset: int = 0, drop: bool = False
+        self, message: DataclassInstance, version: int, buffer: bytearray, *, offset: int = 0, drop: bool = False
     ) -> int:
         return self._writer(type(message), version, drop).encode_into(message, buffer, offset)
 

@@ -32,6 +32,8 @@ from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from kcoord_wire.codec.backend import Buffer, BytesAs, Program
     from kcoord_wire.codec.registry import MessageCodec, Registry
 
@@ -181,7 +183,7 @@ class Frames:
 
     def encode_request(
         self,
-        request: object,
+        request: DataclassInstance,
         version: int,
         *,
         correlation_id: int = 0,
@@ -213,7 +215,7 @@ class Frames:
 
     def encode_response(
         self,
-        response: object,
+        response: DataclassInstance,
         version: int,
         *,
         correlation_id: int = 0,
@@ -239,7 +241,7 @@ class Frames:
 
     def encode_request_into(
         self,
-        request: object,
+        request: DataclassInstance,
         version: int,
         buffer: bytearray,
         *,
@@ -255,7 +257,7 @@ class Frames:
 
     def encode_response_into(
         self,
-        response: object,
+        response: DataclassInstance,
         version: int,
         buffer: bytearray,
         *,

@@ -135,6 +135,7 @@ def _field(message: Message, f: Field, make: Callable[[Struct], type]) -> tuple[
 
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from typing_extensions import TypeVar  # a default, which typing has from 3.13 on; type checkers bring the module
 
     M = TypeVar("M", default=Any)
@@ -326,6 +327,23 @@ class MessageCodec(Generic[M]):
         return f"<MessageCodec {self.name} versions {self.valid_versions.start}-{self.valid_versions.stop - 1}>"
 
 
+class _UnknownMessageError(KeyError):
+    """A registry has no message of a name. The text suggests some, and is made when it is asked for: `Registry.get` and
+    programs that try a name never do."""
+
+    def __init__(self, name: object, known: Mapping[str, object]) -> None:
+        super().__init__(name)
+        self._known = known
+
+    def __str__(self) -> str:
+        from difflib import get_close_matches
+
+        (name,) = self.args
+        sides = [f"{name}{side}" for side in ("Request", "Response", "Key", "Value") if f"{name}{side}" in self._known]
+        near = sides or get_close_matches(str(name), self._known, cutoff=0.7)
+        return f"there is no message {reprlib.repr(name)}" + (f"; there is {', '.join(near)}" if near else "")
+
+
 class Registry(Mapping[str, MessageCodec]):
     """Codecs by message name; also by class and, for requests and responses, by family and api key.
 
@@ -375,14 +393,14 @@ class Registry(Mapping[str, MessageCodec]):
         """The codec of a message.
 
         :raises SchemaError: the schema file of that name is `refused`
-        :raises KeyError: there is no such message
+        :raises KeyError: there is no such message; the text suggests names
         """
         try:
             return self._codecs[name]
         except KeyError:
             if name in self.refused:
                 raise self.refused[name] from None
-            raise
+            raise _UnknownMessageError(name, self) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._codecs
@@ -569,7 +587,9 @@ def peek_response(body: Buffer) -> ResponseHeader:
     return header
 
 
-def encode_prefixed(message: object, version: int, *, drop: bool = False, registry: Registry = registry) -> bytes:
+def encode_prefixed(
+    message: DataclassInstance, version: int, *, drop: bool = False, registry: Registry = registry
+) -> bytes:
     """The blob of `message`: its version as int16, then its bytes. `drop` and errors as `encode`."""
     body = registry.by_class(type(message)).encode(message, version, drop=drop)
     return int16_bytes(version) + body

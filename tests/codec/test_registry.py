@@ -58,6 +58,22 @@ def test_the_registry_holds_the_schema_files() -> None:
         kw.registry.request(999)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("JoinGroup", "there is no message 'JoinGroup'; there is JoinGroupRequest, JoinGroupResponse"),
+        ("HeartbeatReqest", "there is no message 'HeartbeatReqest'; there is HeartbeatRequest"),
+        ("zzz", "there is no message 'zzz'"),
+    ],
+)
+def test_an_unknown_name_suggests_others(name: str, text: str) -> None:
+    with pytest.raises(KeyError) as missing:
+        _ = kw.registry[name]
+    assert str(missing.value).startswith(text)
+    assert missing.value.args == (name,)
+    assert kw.registry.get(name) is None
+
+
 def test_classes_of_the_designs_are_in_packages_of_their_own() -> None:
     assert kw.messages.marshal.Heartbeat().version == 1
     assert set(messages.PACKAGES) == {"central", "marshal", "proposal", "rewrite"} <= set(dir(messages))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, assert_type
 
 import kcoord_wire as kw
@@ -54,6 +55,19 @@ def errors(response: kw.HeartbeatResponse) -> str:
     assert_type(error.value, int)
     names = [f"{each.value} {each.name}" for each in ErrorCode if each.retriable and each is not ErrorCode.NONE]
     return ", ".join([kw.error_codes.describe_error(response.error_code), *names])
+
+
+@dataclass(slots=True, kw_only=True)
+class Counted(kw.HeartbeatRequest):
+    """A program's own subclass of a message."""
+
+    count: int = 0
+
+
+def own_classes(folder: str) -> bytes:
+    own = kw.compile_schemas(folder)
+    message = own["PingRequest"].cls()
+    return kw.encode(Counted(group_id="g"), 4) + kw.encode_prefixed(message, 0, registry=own)
 
 
 def refused(data: bytes) -> str:

@@ -20,8 +20,14 @@ print(response.errorcode)
 print(kw.HeartbeatRequests)
 kw.registry.by_class(kw.HeartbeatRequest).encode(response, 4)
 kw.JoinGroupRequest(group="billing")
+kw.encode("x", version=7)
+kw.encode(kw.JoinGroupRequest, version=7)
+kw.encode_into(b"x", 7, bytearray())
+kw.encode_prefixed({"Topics": []}, 3)
+kw.encode_request(b"x", 7, correlation_id=1)
+kw.encode_response([], 7, correlation_id=1)
 """
-LINES_OF_MISTAKES = {4, 5, 6, 7}
+LINES_OF_MISTAKES = {*range(4, 14)}
 Complaint = tuple[str, int, str]
 """File, line and text."""
 
