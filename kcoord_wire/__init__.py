@@ -44,6 +44,7 @@ from kcoord_wire.errors import DecodeError, EncodeError, ProtocolError, SchemaEr
 from kcoord_wire.protocol import api_keys, error_codes
 
 if TYPE_CHECKING:
+    from kcoord_wire.codec.check import Finding, check
     from kcoord_wire.codec.connection import Closed, Connection, Event, Opaque, Request, Response
     from kcoord_wire.codec.explain import Explanation, explain
     from kcoord_wire.messages import *  # noqa: F403
@@ -57,6 +58,7 @@ __all__ = [
     "EncodeError",
     "Event",
     "Explanation",
+    "Finding",
     "Framer",
     "MessageCodec",
     "Opaque",
@@ -68,6 +70,7 @@ __all__ = [
     "TypeIdHeader",
     "WireError",
     "backend",
+    "check",
     "compile_schemas",
     "decode",
     "decode_prefixed",
@@ -96,6 +99,7 @@ __all__ = [
 
 
 _LAZY: Final = {
+    **dict.fromkeys(("check", "Finding"), "kcoord_wire.codec.check"),
     **dict.fromkeys(("explain", "Explanation"), "kcoord_wire.codec.explain"),
     **dict.fromkeys(("Closed", "Connection", "Event", "Opaque", "Request", "Response"), "kcoord_wire.codec.connection"),
 }

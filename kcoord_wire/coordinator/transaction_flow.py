@@ -121,6 +121,9 @@ class TransactionFlow:
     def commit_offsets(self, request: Request, now: int) -> None:
         """Submit a TxnOffsetCommit."""
         asked: m.TxnOffsetCommitRequest = request.message
+        if not asked.group_id:  # refused before the transaction is looked at, as by Kafka
+            self._groups(request, now)
+            return
         partition = (OFFSETS_TOPIC, self._offsets_partition(asked.group_id))
         self._verify(
             request, asked.producer_id, asked.producer_epoch, [partition], partial(self._may_commit, request), now

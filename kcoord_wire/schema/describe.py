@@ -6,10 +6,12 @@ a surrogate pair cannot even be the docstring of a class) is a space in both.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from kcoord_wire.schema.model import Field, Message, Struct, Versions
+from kcoord_wire.schema.model import Field, Message, Refusal, Struct, Versions
 from kcoord_wire.schema.plan import attribute_name
 
 
@@ -67,6 +69,30 @@ def field_doc(message: Message, field: Field) -> str:
     if field.tagged:
         notes.append(f"Tagged field {field.tag}.")
     return _plain(" ".join([_sentence(field.about), *notes]).strip())
+
+
+_RULES: Final[Mapping[str, str]] = {
+    "empty": "must not be empty",
+    "null": "must not be null",
+    "given": "must be null or empty",
+    "below": "must be {} or more",
+    "above": "must be {} or less",
+    "is": "must not be {}",
+    "notOneOf": "must be one of {}",
+    "unlike": "must match {}",
+}
+
+
+def refusal_doc(refusal: Refusal) -> str:
+    """Return the rule that a refusal makes of a field: ``must be 1 or more where member_epoch is 0``."""
+    bound = refusal.bound if not isinstance(refusal.bound, tuple) else ", ".join(map(str, refusal.bound))
+    rule = _RULES[refusal.when].format(bound)
+    places = [
+        f"{attribute_name(name)} is {verb}{' or '.join(json.dumps(value) for value in values)}"
+        for verb, beside in (("", refusal.beside), ("not ", refusal.not_beside))
+        for name, values in beside
+    ]
+    return f"{rule} where {' and '.join(places)}" if places else rule
 
 
 def _plain(text: str) -> str:

@@ -112,6 +112,29 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """What Kafka's broker refuses in a field, in the `versions`, whatever its settings and the state of a group.
+
+    :ivar when: ``empty``, ``null``, ``given``, ``below``, ``above``, ``is``, ``notOneOf``, ``unlike``
+    :ivar bound: an integer, several, or a regular expression; None where `when` says it all
+    :ivar error: the name of the error code that is answered
+    :ivar source: the class of Kafka that does it
+    :ivar beside: only where other fields of the same struct have one of these values
+    :ivar not_beside: only where they have none of these
+    :ivar each: it is about each element of an array
+    """
+
+    when: str
+    bound: object
+    error: str
+    source: str
+    versions: Versions
+    beside: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    not_beside: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    each: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """One field. `versions` are the versions that have it, `tagged` those in which it is a tagged field.
 
@@ -137,6 +160,7 @@ class Field:
     max_length: int | None = None
     present_if_remaining: bool = False
     variants: tuple[Variant, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ import base64
 import math
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
 from kcoord_wire.errors import SchemaError
-from kcoord_wire.schema.model import INTEGERS, NONE, Field, FieldType, Message, Struct, Variant, Versions
+from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.schema.model import INTEGERS, NONE, Field, FieldType, Message, Refusal, Struct, Variant, Versions
 from kcoord_wire.schema.plan import attribute_name, class_name
 from kcoord_wire.schema.text import Node, line_of, parse_text, path_of
 
@@ -53,8 +54,19 @@ _VARIANT_KEYS: Final = frozenset(("name", "tag", "fields", "about"))
 _FIELD_KEYS: Final = frozenset({
     "name", "type", "versions", "about", "default", "fields", "nullableVersions", "entityType", "ignorable",
     "mapKey", "taggedVersions", "tag", "zeroCopy", "flexibleVersions", "embeds", "minimum", "maximum", "maxLength",
-    "presentIfRemaining", "variants",
+    "presentIfRemaining", "variants", "refused",
 })  # fmt: skip
+_REFUSAL_KEYS: Final = frozenset({
+    "empty", "null", "given", "below", "above", "is", "notOneOf", "unlike", "error", "source", "versions", "beside",
+    "notBeside", "each",
+})  # fmt: skip
+_CONDITIONS: Final[Mapping[str, Callable[[FieldType, Versions], bool]]] = {
+    "empty": lambda type_, _: type_.array or type_.base in NULLABLE,
+    "null": lambda _, nullable: bool(nullable),
+    "given": lambda type_, nullable: type_.array or type_.base == "string" or bool(nullable),
+    **dict.fromkeys(("below", "above", "is", "notOneOf"), lambda type_, _: type_.base in INTEGERS and not type_.array),
+    "unlike": lambda type_, _: type_.base == "string" and not type_.array,
+}
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _FAMILY: Final = re.compile(r"[A-Za-z0-9-]+")
 _STRUCT_NAME: Final = re.compile(r"(?!(?:None|True|False)\b)[A-Z][A-Za-z0-9]*")  # a class may have it
@@ -320,6 +332,7 @@ class _Reader:
                     self.fail(item, f"the tag {field.tag} occurs twice in its struct")
                 tags[field.tag] = item
             fields.append(field)
+        self.check_beside(node, fields)
         for expected, tag in enumerate(sorted(tags)):
             if tag != expected:
                 self.fail(tags[tag], f"tags must run from 0 without a gap: {expected} is missing")
@@ -444,6 +457,7 @@ class _Reader:
             max_length=self.maybe_integer(members, "maxLength"),
             present_if_remaining=self.flag(members, "presentIfRemaining"),
             variants=self.variants(node, members, type_, versions & struct_versions, depth),
+            refused=tuple(self.refusal(item, type_, versions, nullable) for item in self.items(members.get("refused"))),
         )
         self.check_bounds(node, field)
         self.check_extensions(node, field)
@@ -452,6 +466,67 @@ class _Reader:
                 self.fail(members["fields"], f"a field of type {type_} cannot define fields")
             self.define(type_node, type_.base, node, {"fields": members["fields"]}, versions, depth + 1)
         return field
+
+    def refusal(self, node: Node, type_: FieldType, versions: Versions, nullable: Versions) -> Refusal:
+        members = self.members(node, _REFUSAL_KEYS, "refusal")
+        given = [key for key in _CONDITIONS if key in members]
+        if len(given) != 1:
+            self.fail(node, f"a refusal has one of {', '.join(_CONDITIONS)}")
+        (when,) = given
+        each = self.flag(members, "each")
+        about = FieldType(type_.base) if each else type_
+        if (each and not type_.array) or not _CONDITIONS[when](about, NONE if each else nullable):
+            self.fail(members[when], f'"{when}" cannot be refused of {"an element of " * each}a field of type {type_}')
+        error_node = self.required(node, members, "error", "refusal")
+        error = self.string(error_node, '"error"')
+        if error not in ErrorCode.__members__:
+            self.fail(error_node, f'there is no error code "{error}"')
+        source = self.string(self.required(node, members, "source", "refusal"), '"source"')
+        return Refusal(
+            when=when,
+            bound=self.bound(members, when),
+            error=error,
+            source=source,
+            versions=self.versions(members, "versions", versions) & versions,
+            beside=self.beside(members, "beside"),
+            not_beside=self.beside(members, "notBeside"),
+            each=each,
+        )
+
+    def beside(self, members: dict[str, Node], key: str) -> tuple[tuple[str, tuple[object, ...]], ...]:
+        if key not in members:
+            return ()
+        node = members[key]
+        if not isinstance(node.value, dict):
+            self.fail(node, f'"{key}" is a JSON object of fields and lists of values')
+        return tuple(
+            (name, tuple(_plain_value(item) for item in self.items(each))) for name, each in node.value.items()
+        )
+
+    def bound(self, members: dict[str, Node], when: str) -> object:
+        """What a condition compares a field with."""
+        node = members[when]
+        if when in ("below", "above"):
+            return self.integer(node, *INTEGERS["int64"], f'"{when}"')
+        if when in ("is", "notOneOf"):
+            return tuple(self.integer(item, *INTEGERS["int64"], f'"{when}"') for item in self.items(node))
+        if when == "unlike":
+            text = self.string(node, f'"{when}"')
+            try:
+                re.compile(text)
+            except re.error as error:
+                self.fail(node, f'"{when}" is no regular expression: {error}')
+            return text
+        if not self.flag(members, when):
+            self.fail(node, f'"{when}" can only be true')
+        return None
+
+    def check_beside(self, node: Node, fields: list[Field]) -> None:
+        known = {field.name for field in fields}
+        for field in fields:
+            for name in (name for each in field.refused for name, _ in (*each.beside, *each.not_beside)):
+                if name not in known:
+                    self.fail(node, f'"beside" of "{field.name}": there is no field "{name}" in its struct')
 
     def check_extensions(self, node: Node, field: Field) -> None:
         if field.present_if_remaining and self.flexible:
@@ -572,6 +647,8 @@ class _Reader:
             if any(tag == variant.tag for variant in variants):
                 self.fail(parts["tag"], f"the tag {tag} occurs twice in its union")
             struct = self.define(name_node, self.string(name_node, '"name"'), item, parts, versions, depth + 1)
+            if any(field.refused for field in struct.fields):
+                self.fail(item, "the fields of a variant have no refusals")
             variants.append(Variant(tag, struct))
         if not variants:
             self.fail(members["variants"], "a union needs at least one variant")
@@ -621,6 +698,10 @@ class _Reader:
         if isinstance(value, str | int | float):
             return str(value)
         self.fail(node, "a default must be a string, a number, true or false")
+
+
+def _plain_value(node: Node) -> object:
+    return [_plain_value(item) for item in node.value] if isinstance(node.value, list) else node.value
 
 
 def _no_default(type_: FieldType) -> object:

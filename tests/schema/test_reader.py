@@ -109,6 +109,9 @@ def compile_everything(schema: Schema) -> Message:
 
 OPTIONAL = field("[]int32", nullableVersions="0+", default="null", presentIfRemaining=True)
 NEVER = {"flexibleVersions": "none"}
+REFUSED = "$.fields[0].refused[0]"
+EMPTY = {"empty": True, "error": "INVALID_REQUEST", "source": "Groups"}
+UNLIKE = {"unlike": "a+", "error": "INVALID_REQUEST", "source": "Groups"}
 
 # The rule, a schema that follows it, the place and value that break it (...: nothing is there), and with which words
 # that is refused; the last is where, if that is not the place.
@@ -501,6 +504,33 @@ RULES: list[tuple[str, Schema, str, Any, str] | tuple[str, Schema, str, Any, str
     ("ignorable", message(field(ignorable="true")), "$.fields[0].ignorable", 1, "true or false"),
     # Extensions.
     ("embeds", message(field("bytes", embeds="N")), "$.fields[0].type", "string", "bytes", "$.fields[0].embeds"),
+    *(
+        (f"refused-{name}", message(field("string", refused=[EMPTY])), REFUSED, {**EMPTY, **wrong}, text, at)
+        for name, wrong, text, at in (
+            ("condition", {"null": True}, "a refusal has one of empty, null,", REFUSED),
+            ("error", {"error": "NOPE"}, 'there is no error code "NOPE"', f"{REFUSED}.error"),
+            ("each", {"each": True}, "cannot be refused of an element of a field", f"{REFUSED}.empty"),
+            ("true", {"empty": False}, '"empty" can only be true', f"{REFUSED}.empty"),
+            ("beside", {"beside": {"G": [0]}}, 'there is no field "G" in its struct', "$"),
+            ("object", {"beside": [0]}, "is a JSON object of fields and lists of values", f"{REFUSED}.beside"),
+        )
+    ),
+    (
+        "refused-type",
+        message(field("string", refused=[EMPTY])),
+        "$.fields[0].type",
+        "int8",
+        "cannot be refused of a field of type int8",
+        "$.fields[0].refused[0].empty",
+    ),
+    (
+        "refused-pattern",
+        message(field("string", refused=[UNLIKE])),
+        "$.fields[0].refused[0].unlike",
+        "(",
+        "is no regular expression",
+        "$.fields[0].refused[0].unlike",
+    ),
     (
         "bounds-type",
         message(field("int8", minimum=0)),

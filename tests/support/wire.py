@@ -9,11 +9,27 @@ import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 import kcoord_wire as kw
+from kcoord_wire.protocol.error_codes import ErrorCode
+
+
+def errors_in(value: Any) -> Iterable[ErrorCode]:
+    """All error codes in a response, at any depth."""
+    if isinstance(value, list):
+        for item in value:
+            yield from errors_in(item)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            inner = getattr(value, name)
+            if name.endswith("error_code"):
+                yield ErrorCode(inner)
+            else:
+                yield from errors_in(inner)
 
 
 class Wire:

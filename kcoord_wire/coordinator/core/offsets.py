@@ -429,7 +429,8 @@ def delete(
     """
     group = groups.get(message.group_id)
     if group is None:
-        return effects.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND), effects.deleted)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if message.group_id else ErrorCode.INVALID_GROUP_ID
+        return effects.reply(request, refusal(message, request.version, error), effects.deleted)
     if not group.is_empty and group.protocol_type != CONSUMER:
         return effects.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
     partitions = _asked_partitions(topics, message.topics)

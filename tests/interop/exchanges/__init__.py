@@ -11,6 +11,7 @@ from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     leaving,
     life_cycle,
     migration,
+    refusals,
     static,
     syncing,
     timing,

@@ -31,7 +31,7 @@ import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import decode_control_record, read_records
 from tests.support.waiting import eventually
-from tests.support.wire import Wire
+from tests.support.wire import Wire, errors_in
 
 CONSUMER: Final = "consumer"
 _SILENCE: Final = 0.1
@@ -290,7 +290,7 @@ class Connection:
         """`call`, and again while the coordinator is busy, which depends on time; the last answer alone is recorded."""
         answer = eventually(
             lambda: self.wire.call(request, version),
-            until=lambda answer: not (_BUSY - {error}) & set(_errors(answer)),
+            until=lambda answer: not (_BUSY - {error}) & set(errors_in(answer)),
         )
         return self.judge(_api(request), version, answer, error)
 
@@ -298,7 +298,7 @@ class Connection:
         """Record an answer, and see that it has the error that it is to have, as in `call`."""
         self.stage.add(self.name, api, version, answer)
         expected = {ErrorCode.NONE} if error is None else {ErrorCode.NONE, error}
-        found = set(_errors(answer))
+        found = set(errors_in(answer))
         assert found <= expected, f"{self.name}: {api} v{version}: {answer}"
         assert error is None or error in found, f"{self.name}: {api} v{version}: {answer}"
         return answer
@@ -381,20 +381,6 @@ def _batches(data: bytes) -> list[dict[str, Any]]:
 
 def _api(request: Any) -> str:
     return type(request).__name__.removesuffix("Request")
-
-
-def _errors(value: Any) -> Iterable[ErrorCode]:
-    """All error codes in a response, at any depth."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _errors(item)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            inner = getattr(value, name)
-            if name.endswith("error_code"):
-                yield ErrorCode(inner)
-            else:
-                yield from _errors(inner)
 
 
 @dataclass
