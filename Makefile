@@ -44,7 +44,7 @@ SUITE := tests $(addprefix --ignore=,$(OUTSIDE))
 SLOW := tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py
 SLOW += tests/central/test_client.py tests/central/test_delivery.py tests/central/test_ensemble.py
 SLOW += tests/central/test_hostile.py tests/central/test_hostile_coordinators.py tests/cli/test_analyze.py
-SLOW += tests/cli/test_central.py tests/cli/test_control.py tests/cli/test_marshal.py tests/cli/test_marshal_admin.py
+SLOW += tests/cli/test_demo.py tests/cli/test_central.py tests/cli/test_control.py tests/cli/test_marshal.py tests/cli/test_marshal_admin.py
 SLOW += tests/cli/test_rolling_bounce.py tests/cli/test_serve.py tests/codec/test_collector.py
 SLOW += tests/codec/test_columns.py tests/codec/test_columns_hostile.py tests/codec/test_columns_parity.py
 SLOW += tests/codec/test_frames.py tests/codec/test_hostile.py tests/codec/test_parity.py tests/codec/test_lazy.py
@@ -106,7 +106,7 @@ $(NATIVE): setup.py $(SPEEDUPS) | $(INSTALLED)
 native: $(NATIVE) ## build the native module anew where its sources have changed
 
 run: setup ## two groups of real clients on our coordinator, recorded, and why they rebalanced: terminal and report
-	$(PY) -m tests.demo --out $(DEMO)
+	$(VENV)/bin/kcoord demo --out $(DEMO)
 
 run-central: setup ## the 0.8 draft on three ZooKeeper nodes: two brokers, three consumers; one coordinator is killed, one cut off
 	$(PY) -m tests.demo.central

@@ -4,12 +4,25 @@ Laws:
 
 * They are imported on first use, so that everything else works without the extra.
 * Only the absence of the library itself is translated; any other error of an import is raised unchanged.
+* Which libraries an extra brings is read from the metadata of the installed package, as pip has read it.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires, version
 from types import ModuleType
+from typing import Final
+
+_PACKAGE: Final = "kcoord_wire"
+_REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)(?:\[(?P<extras>[^]]*)\])?(?P<versions>[^;]*)(?:;(?P<marker>.*))?")
+_CLAUSE: Final = re.compile(r"(\w+) *(==|!=) *[\"']([^\"']*)[\"']")
 
 
 class MissingLibraryError(ImportError):
@@ -41,3 +54,62 @@ def require(name: str, extra: str, purpose: str) -> ModuleType:
         if error.name != name:
             raise
         raise MissingLibraryError(name, extra, purpose) from None
+
+
+@cache
+def extras() -> Mapping[str, tuple[str, ...]]:
+    """Return the distributions that each extra brings on this platform, in the order of their names.
+
+    :raises PackageNotFoundError: this package is not installed, but found on the path
+    """
+    direct: dict[str, set[str]] = {}
+    for text in requires(_PACKAGE) or ():
+        found = _REQUIREMENT.match(text)
+        clauses = _CLAUSE.findall((found and found["marker"]) or "")
+        if found is None or not all(_holds(*clause) for clause in clauses):
+            continue
+        inner = [f"[{each.strip()}]" for each in (found["extras"] or "").split(",")]
+        names = inner if _normal(found["name"]) == _normal(_PACKAGE) else [found["name"]]
+        for name, operator, extra in clauses:
+            if (name, operator) == ("extra", "=="):
+                direct.setdefault(extra, set()).update(names)
+
+    def whole(extra: str) -> set[str]:
+        parts = [whole(name[1:-1]) if name.startswith("[") else {name} for name in direct.get(extra, ())]
+        return set().union(*parts)
+
+    return {extra: tuple(sorted(whole(extra))) for extra in direct}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _holds(name: str, operator: str, value: str) -> bool:
+    """Whether a clause of a marker (PEP 508) holds here; what is not of a platform, such as the extra, does."""
+    known = {
+        "platform_system": platform.system(),
+        "sys_platform": sys.platform,
+        "os_name": os.name,
+        "implementation_name": sys.implementation.name,
+        "platform_python_implementation": platform.python_implementation(),
+    }
+    return name not in known or (known[name] == value) == (operator == "==")
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of a distribution; None if it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def lacking(*names: str) -> list[str]:
+    """Return the distributions of extras that are not installed.
+
+    :raises KeyError: there is no such extra
+    :raises PackageNotFoundError: this package is not installed
+    """
+    brought = sorted({each for name in names for each in extras()[name]})
+    return [each for each in brought if installed_version(each) is None]

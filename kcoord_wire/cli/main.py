@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "analyze": ("analyze.Analyze", "explain why consumer groups rebalanced, from captures or logs"),
     "explain-line": ("analyze.ExplainLine", "explain lines that brokers and clients log about consumer groups"),
     "watch": ("watch.Watch", "follow the groups of a live cluster; joins no group, changes nothing"),
+    "demo": ("demo.Demo", "watch two groups of real clients rebalance, and read why"),
     "record": ("record.Record", "record the frames between Kafka clients and brokers, as a proxy"),
     "serve": ("serve.Serve", "run a group coordinator that any Kafka client can join"),
     "control": ("control.Control", "ask a coordinator that runs with --control, or have it do something"),
