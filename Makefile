@@ -26,7 +26,7 @@ QUICK ?=
 OLD ?=
 
 # command:packages of Debian
-PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium+fonts-dejavu-core chromedriver:chromium-driver
+PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium+fonts-dejavu-core chromedriver:chromium-driver zsh:zsh fish:fish mandoc:mandoc
 
 # SIGKILL leaves what a step has half made. So each step removes its mark before it begins and makes it last; a step that
 # finds no mark makes everything anew.

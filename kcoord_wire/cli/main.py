@@ -7,6 +7,8 @@ Laws:
 * Results go to stdout, everything else to stderr. Bad input ends with status 1 and bad usage with 2, each with one line
   that starts with ``kcoord:``; an interrupt ends with 130, a closed stdout with 141.
 * No input ends it with a traceback.
+* The program without a command, or a group of commands without one, shows its help on stdout, with status 0: a
+  question, not a mistake.
 * A command's module is imported when it is called, and an optional library on first use.
 """
 
@@ -20,7 +22,7 @@ from importlib import import_module
 from typing import Final
 
 import kcoord_wire as kw
-from kcoord_wire.cli.options import Command, Parser, UsageError, read_command
+from kcoord_wire.cli.options import Command, Parser, UsageError, parser_of, read_command
 from kcoord_wire.cli.output import complain
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.kernel.settings import suggestion
@@ -58,12 +60,15 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "marshal pause": ("marshal_admin.Pause", "pause a whole group, or end its pause"),
     "marshal set-position": ("marshal_admin.SetPosition", "set where a group goes on"),
     "marshal export-offsets": ("marshal_admin.ExportOffsets", "write a group's positions as committed offsets"),
+    "completion": ("shell.Completion", "print what completes command lines in bash, zsh or fish"),
+    "man": ("shell.Man", "print the manual page, for man -l -"),
 }
 """Name to module and class, and a line of help; a group of commands has no class."""
 
 
 def parse(words: Sequence[str]) -> Command:
-    """Return the command of a command line. ``--help`` and ``--version`` end the process.
+    """Return the command of a command line. ``--help`` and ``--version`` end the process; so does a group of commands
+    alone, which shows its help.
 
     :raises UsageError: it is none
     """
@@ -72,25 +77,46 @@ def parse(words: Sequence[str]) -> Command:
         name = longer
         rest.pop(0)
     program = f"kcoord {name}".strip()
-    parts = {each.rpartition(" ")[2]: about for each, (_, about) in COMMANDS.items() if _parent(each) == name}
-    width = max(map(len, parts), default=0)
-    listing = "\n".join(["commands:", *(f"  {part:<{width}}  {about}" for part, about in parts.items())])
-    place, about = COMMANDS.get(name, ("", "Kafka's consumer-group protocols, byte by byte"))
+    parts = _parts(name)
+    place = COMMANDS.get(name, ("", ""))[0]
     if parts and rest and not rest[0].startswith("-"):
         wrong = f"{name} {rest[0]}".strip()
         raise UsageError(f"there is no command {wrong}; {suggestion(rest[0], parts)} (see {program} --help)")
     if late := next(filter(parts.__contains__, rest), ""):
         raise UsageError(f"{program} {late}: the command goes before the options (see {program} --help)")
     if place:
-        module, _, kind = place.partition(".")
-        found: type[Command] = getattr(import_module(f"kcoord_wire.cli.{module}"), kind)
-        return read_command(found, program, rest, listing if parts else "")
-    parser = Parser(program, f"{about[0].upper()}{about[1:]}.", listing)
+        return read_command(_class_of(place), program, rest, _listing(parts) if parts else "")
+    make_parser(name).read(rest or ["--help"])
+    raise AssertionError("a word that is no option was refused above")
+
+
+def make_parser(name: str) -> Parser:
+    """Return the parser of a command, or of a group of commands; that of the program for an empty name."""
+    place, about = COMMANDS.get(name, ("", "Kafka's consumer-group protocols, byte by byte"))
+    program, parts = f"kcoord {name}".strip(), _parts(name)
+    if place:
+        return parser_of(_class_of(place), program, _listing(parts) if parts else "")
+    parser = Parser(program, f"{about[0].upper()}{about[1:]}.", _listing(parts))
     if not name:
         parser.add_argument("--version", action="version", version=f"kcoord {kw.__version__} ({kw.backend} codec)")
     parser.add_argument("command", metavar="COMMAND", help="one of those below; each has --help")
-    parser.read(rest)
-    raise AssertionError("a word that is no option was refused above")
+    return parser
+
+
+def _class_of(place: str) -> type[Command]:
+    module, _, kind = place.partition(".")
+    found: type[Command] = getattr(import_module(f"kcoord_wire.cli.{module}"), kind)
+    return found
+
+
+def _parts(name: str) -> dict[str, str]:
+    """The commands of a group, with their lines of help."""
+    return {each.rpartition(" ")[2]: about for each, (_, about) in COMMANDS.items() if _parent(each) == name}
+
+
+def _listing(parts: Mapping[str, str]) -> str:
+    width = max(map(len, parts), default=0)
+    return "\n".join(["commands:", *(f"  {part:<{width}}  {about}" for part, about in parts.items())])
 
 
 def _parent(name: str) -> str:

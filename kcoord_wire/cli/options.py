@@ -130,12 +130,11 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return argparse.HelpFormatter._fill_text(self, text, width, indent)
 
 
-def read_command(command: type[C], prog: str, words: Sequence[str], more: str = "") -> C:
-    """Return the command with the values of a command line. ``--help`` ends the process.
+def parser_of(command: type[Command], prog: str, more: str = "") -> Parser:
+    """Return the parser of a command's options.
 
     :param prog: the words before the options
     :param more: text for the end of the help
-    :raises UsageError: the words are not a command line of it
     """
     description, _, examples = inspect.cleandoc(command.__doc__ or "").partition("\n\n")
     epilog = "\n\n".join(filter(None, (examples, command.notes(), more)))
@@ -144,7 +143,17 @@ def read_command(command: type[C], prog: str, words: Sequence[str], more: str = 
     places: dict[str, Any] = {}
     for each in fields(command):
         _add(parser, places, each, hints[each.name])
-    given = {name: value for name, value in vars(parser.read(words)).items() if value is not None}
+    return parser
+
+
+def read_command(command: type[C], prog: str, words: Sequence[str], more: str = "") -> C:
+    """Return the command with the values of a command line. ``--help`` ends the process.
+
+    :param prog, more: as in `parser_of`
+    :raises UsageError: the words are not a command line of it
+    """
+    read = vars(parser_of(command, prog, more).read(words))
+    given = {name: value for name, value in read.items() if value is not None}
     return command(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 

@@ -59,6 +59,14 @@ def test_version_and_help_end_with_0() -> None:
         assert b"kcoord" in out
 
 
+@pytest.mark.parametrize("group", ["", "central", "marshal"])
+def test_a_group_of_commands_alone_shows_its_help(capsys: pytest.CaptureFixture[str], group: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(group.split())
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: kcoord {group}".rstrip())
+
+
 def test_a_closed_pipe_is_not_an_error() -> None:
     process = run("capture", COOPERATIVE, "--format", "json")
     assert process.stdout is not None
