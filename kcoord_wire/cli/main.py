@@ -60,6 +60,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "marshal pause": ("marshal_admin.Pause", "pause a whole group, or end its pause"),
     "marshal set-position": ("marshal_admin.SetPosition", "set where a group goes on"),
     "marshal export-offsets": ("marshal_admin.ExportOffsets", "write a group's positions as committed offsets"),
+    "doctor": ("doctor.Doctor", "show what is installed and missing, and whether the codecs work"),
     "completion": ("shell.Completion", "print what completes command lines in bash, zsh or fish"),
     "man": ("shell.Man", "print the manual page, for man -l -"),
 }
