@@ -269,7 +269,7 @@ class Claiming:
             return ""
         if context.state.is_claimed(claim, now):
             return f"held by {claim.client_id} (instance {claim.instance_id})"
-        if context.is_guessed(claim):
+        if context.is_uncertain(claim):
             return "whether it is free is not known yet: the log's beginning was trimmed"
         to_instance = context.reserved_for(claim)
         if to_instance in (None, context.settings.instance_id):

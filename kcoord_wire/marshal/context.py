@@ -258,14 +258,15 @@ class Context:
         """Return the instance that a released partition was handed over to, while others leave it alone."""
         return self.state.reserved_for(claim, self.log_ms(self.coordinating(claim.place.topic)))
 
-    def is_guessed(self, claim: Claim) -> bool:
-        """Return whether the log is trimmed so that a claim that was won now would not be seen as such.
+    def is_uncertain(self, claim: Claim) -> bool:
+        """Return whether the log is trimmed so that another may hold it than is known: a claim that was won now would
+        not be seen as such, and what a former holder has sent, and lands late, is taken for the holder's.
 
         The wall clock is not looked at: a claim that is sent too early is an entry about the place, and puts off the
         time from which on it is certain. With a clock ahead that would go on for ever.
         """
         silent_ms = self._read_ms(self.coordinating(claim.place.topic)) - claim.touched_ms
-        return claim.certainty is Certainty.GUESSED and silent_ms <= 2 * self.interval_ms
+        return claim.certainty in (Certainty.GUESSED, Certainty.INFERRED) and silent_ms <= 2 * self.interval_ms
 
     def is_paused(self, topic: str) -> bool:
         """Return whether the group is paused (ReleaseGroup)."""

@@ -22,9 +22,9 @@ clock, so that two readers may differ. With `Rules.DOCUMENT` the state follows f
 * ReleaseGroup. Library: it pauses the group. Document: it pauses the group's topics on its coordination partition,
   because entries of two partitions have no order.
 * Positions, document: they never go back, because an append that lands late, or twice, would have records delivered
-  again. A holder that has claimed the partition while the group was paused sets any position, and so does an admin,
-  by its client id, whose pause a reader of a trimmed log may not see; and a holder by IdentifyingTopic, if it has sent
-  that after all its heartbeats that have landed. What it has sent before does not count from then on.
+  again. A holder that has claimed the partition while the group was paused sets any position but 0, and an admin
+  any: by its client id, since a reader of a trimmed log may not see its pause. So does a holder by IdentifyingTopic, if
+  it has sent that after all its heartbeats that have landed. What it has sent before does not count from then on.
 * An entry on the wrong coordination partition. Library: it counts. Document: it is skipped, for the same reason.
 
 Laws with `DOCUMENT`:
@@ -282,6 +282,7 @@ class WorldState:
     claims: dict[Place, Claim] = field(default_factory=dict)
     pauses: dict[tuple[str, int], Pause] = field(default_factory=dict)
     members: dict[tuple[str, str], dict[str, KnownMember]] = field(default_factory=dict)
+    _named_by: dict[Place, tuple[str, int]] = field(default_factory=dict)
     _progress: dict[int, _Progress] = field(default_factory=dict)
 
     @property
@@ -407,6 +408,7 @@ class WorldState:
             for place in [place for place, claim in self.claims.items() if claim.touched_ms < now - FORGET_MS]:
                 if coordination_partition(place.topic, self.partitions) == partition:
                     del self.claims[place]
+                    self._named_by.pop(place, None)
             for group in [
                 group for group, pause in self.pauses.items() if group[1] == partition and pause.until <= now
             ]:
@@ -486,8 +488,7 @@ class WorldState:
             claim.certainty = Certainty.INFERRED
         self._hold(claim, message)
         if is_same and freshness is not Freshness.FREE:
-            self._show(claim)
-            self._move(claim, message, entry, now)
+            self._renew(claim, message, entry, now)
             return Outcome.RENEWED
         is_restart = claim.client_id == message.client_id and freshness is not Freshness.FREE
         former = claim.instance_id if is_restart else None
@@ -498,10 +499,12 @@ class WorldState:
         return Outcome.TAKEN_OVER
 
     def _replace(self, claim: Claim, former: str | None, message: Heartbeat, entry: Entry, now: int) -> None:
-        """The sender has begun to hold it by a heartbeat. Of a restart that has the position which the sender has read,
-        and that may be one of a topic that was there before; where the log knows the topic, it keeps its own."""
+        """The sender has begun to hold it by a heartbeat. Its position may be one of a topic that was there before:
+        that of a restart is what the sender has read, that of another client, in a trimmed log, may have landed late.
+        So the log keeps its own where it knows the topic, unless the sender has named that."""
         claim.former_instance_id = former
-        if former is None or not claim.topic_id:
+        is_of_topic = former is None and _LONG_AGO < self._named_since(claim, message) <= message.time
+        if is_of_topic or not claim.topic_id:
             self._move(claim, message, entry, now)
 
     def _end_silence(self, claim: Claim, entry: Entry) -> None:
@@ -510,11 +513,13 @@ class WorldState:
         if is_stale and claim.certainty is not Certainty.CERTAIN:
             claim.certainty = Certainty.SHOWN
 
-    def _show(self, claim: Claim) -> None:
-        """A member whose heartbeats alone have come for more than two intervals holds it: a former holder ends before,
-        and what it has sent by then lands among the other's."""
+    def _renew(self, claim: Claim, message: Heartbeat, entry: Entry, now: int) -> None:
+        """The holder goes on. A member whose heartbeats alone have come for more than two intervals holds it: a former
+        holder ends before, and what it has sent by then lands among the other's."""
         if claim.certainty is Certainty.INFERRED and claim.heartbeat_ms - claim.inferred_ms > 2 * self.interval_ms:
             claim.certainty = Certainty.SHOWN
+        if self._named_since(claim, message) <= message.time:
+            self._move(claim, message, entry, now)
 
     def _hold(self, claim: Claim, message: Any) -> None:
         """The sender holds it, from the entry that was last noted on for two intervals."""
@@ -532,11 +537,13 @@ class WorldState:
 
     def _move(self, claim: Claim, message: Any, entry: Entry, now: int) -> None:
         """Set the position. By the document it goes back only by a release, of a claim made while the group is paused:
-        a member may claim in a pause, too, and its heartbeats overtake each other."""
+        a member may claim in a pause, too, and its heartbeats overtake each other. In a trimmed log it may know no
+        position when it releases what it has claimed too late: its 0 sets none, but that of an admin does."""
         if self.rules is Rules.DOCUMENT and message.current_offset < claim.current_offset:
             pause = self.pauses.get((message.group_id, entry.partition), _NO_PAUSE)
             is_claim = claim.former_instance_id is None  # not a restart, whose late heartbeat may have begun it
-            is_in_pause = is_claim and claim.token > pause.offset and now < pause.until
+            is_known = message.current_offset > 0
+            is_in_pause = is_known and is_claim and claim.token > pause.offset and now < pause.until
             is_admin = claim.client_id.startswith(ADMIN_PREFIX)  # its pause may have been trimmed
             if not isinstance(message, ReleasingPartition) or not (is_in_pause or is_admin):
                 return
@@ -585,7 +592,9 @@ class WorldState:
         claim = self._held(message, entry, now)
         if claim is None:
             return self._identify_uncertain(message)
-        if claim.topic_id and message.topic_id != claim.topic_id:  # the position was that of another topic
+        self._name(claim, message)
+        is_unknown = not claim.topic_id and claim.certainty is Certainty.CERTAIN
+        if message.topic_id != claim.topic_id and not is_unknown:  # the position was that of another topic, or may be
             claim.current_offset, claim.proposed_offset = 0, -1
         claim.topic_id = sys.intern(message.topic_id)
         if message.current_offset >= 0 and message.time > claim.last_heartbeat:
@@ -596,10 +605,26 @@ class WorldState:
         """In a trimmed log another member may be the holder than the one that this reader knows."""
         claim = self._find(message)
         is_uncertain = claim is not None and claim.certainty in (Certainty.GUESSED, Certainty.INFERRED)
-        if claim is None or not is_uncertain or claim.topic_id == message.topic_id:
+        if claim is None or not is_uncertain:
+            return Outcome.SKIPPED
+        self._name(claim, message)
+        if claim.topic_id == message.topic_id:
             return Outcome.SKIPPED
         claim.topic_id, claim.current_offset = sys.intern(message.topic_id), max(message.current_offset, 0)
         return Outcome.IDENTIFIED
+
+    def _name(self, claim: Claim, message: IdentifyingTopic) -> None:
+        """Remember who has said of which topic its positions are, where another member may be the holder."""
+        if claim.certainty is Certainty.CERTAIN:
+            self._named_by.pop(claim.place, None)
+        else:
+            self._named_by[claim.place] = message.instance_id, message.time
+
+    def _named_since(self, claim: Claim, message: Heartbeat) -> int:
+        """Return from which stamp on the sender's positions are those of the topic that it has named last; long ago if
+        another has named the topic."""
+        named_by, since = self._named_by.get(claim.place, ("", _LONG_AGO))
+        return since if named_by == message.instance_id else _LONG_AGO
 
     # ---- groups and members
 
@@ -635,7 +660,8 @@ def _may_beat(claim: Claim, message: Heartbeat, is_same: bool, freshness: Freshn
     if claim.certainty in (Certainty.GUESSED, Certainty.INFERRED):
         return True
     if claim.certainty is Certainty.SHOWN and freshness in (Freshness.FREE, Freshness.STALE):
-        return not is_same  # another's shows a holder that was not seen; the former holder's has landed late
+        # Another's shows a holder that was not seen, unless the claim was: what a former holder has sent lands late.
+        return not is_same and claim.token < 0
     if is_same and message.time < claim.claimed_at:
         return False
     if freshness is Freshness.FRESH:

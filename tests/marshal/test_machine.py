@@ -35,6 +35,7 @@ from tests.support.marshal_world import (
     free,
     hand_over,
     histories,
+    identify,
     pause,
     presence,
     propose,
@@ -228,6 +229,18 @@ STORIES: dict[str, list[Any]] = {
         (free("x1", 2), Outcome.RELEASED),
         has(current_offset=9),
     ],
+    # A member that reads a trimmed log knows no position, and releases what it has claimed when the pause was there.
+    "no position is none to go back to, but an admin's": [
+        _HELD_BY_A,
+        (beat("a1", 9), Outcome.RENEWED),
+        (pause(10_000), Outcome.PAUSED, 2),
+        (claim("b1"), Outcome.CLAIMED, 0.1),
+        (free("b1", 0), Outcome.RELEASED),
+        has(current_offset=9),
+        (claim("b1", time=1), Outcome.CLAIMED),
+        (free("b1", 2, time=2), Outcome.RELEASED),
+        has(current_offset=2),
+    ],
     "only a live holder releases": [
         _HELD_BY_A,
         (free("b1", 8), Outcome.RELEASE_REFUSED),
@@ -287,7 +300,7 @@ TRIMMED: dict[str, list[Any]] = {
         (claim("b1"), Outcome.CLAIMED),
         (beat("a1", 5), Outcome.HEARTBEAT_REFUSED),  # and not while the next claim is live
         has(holder="b1"),
-        (beat("c1", 5), Outcome.TAKEN_OVER, 2.1),  # stale: another's heartbeat shows a holder
+        (beat("c1", 5), Outcome.HEARTBEAT_REFUSED, 2.1),  # b1's claim was seen, and c1's would have been
     ],
     # a1's last heartbeat lands when its claim is stale: a reader that began late must not take it for the holder's.
     "a stale heartbeat shows no holder": [
@@ -296,6 +309,33 @@ TRIMMED: dict[str, list[Any]] = {
         (beat("a1", 7), Outcome.HEARTBEAT_REFUSED, 2.1),
         (claim("b1"), Outcome.CLAIMED),
         (beat("b1", 7), Outcome.RENEWED),
+    ],
+    # b1 has claimed a topic that was created again; a1 was its holder before, and its heartbeat has landed late.
+    "a position is not that of a former topic": [
+        (beat("a1", 90), Outcome.TAKEN_OVER),
+        (free("a1", 90), Outcome.RELEASED),
+        (claim("b1", time=1), Outcome.CLAIMED, 0.5),
+        (identify("b1", "second", 0, time=2), Outcome.IDENTIFIED),
+        (beat("a1", 90), Outcome.TAKEN_OVER),
+        has(current_offset=0, topic_id="second"),
+        (beat("b1", 3, time=3), Outcome.TAKEN_OVER),
+        has(current_offset=3),
+        (beat("a2", 90), Outcome.TAKEN_OVER),
+        (identify("b1", "second", time=3), Outcome.SKIPPED),
+        (beat("b2", 90, time=3), Outcome.TAKEN_OVER),  # nor has a restart named it
+        has(current_offset=3),
+        (beat("b2", 4, time=3), Outcome.RENEWED),
+        has(current_offset=4),
+    ],
+    # What b1 has sent before it knew of the new topic is the first entry that is left.
+    "what is found before a topic's name is no position of it": [
+        (beat("b1", 90, time=1), Outcome.TAKEN_OVER),
+        (identify("b1", "second", time=3), Outcome.IDENTIFIED),
+        has(current_offset=0),
+        (beat("b1", 90, time=2), Outcome.RENEWED),
+        has(current_offset=0),
+        (beat("b1", 3, time=3), Outcome.RENEWED),
+        has(current_offset=3),
     ],
     "a silent place is certain again": [
         (beat("a1", 5), Outcome.TAKEN_OVER),

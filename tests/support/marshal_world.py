@@ -46,6 +46,11 @@ def pause(until: int, time: int = 0) -> m.ReleaseGroup:
     return say(m.ReleaseGroup, "x1", time, topic="", msg_expire_time=until)
 
 
+def identify(who: str, topic_id: str, offset: int = -1, time: int = 0) -> m.IdentifyingTopic:
+    """IdentifyingTopic."""
+    return say(m.IdentifyingTopic, who, time, topic_id=topic_id, current_offset=offset)
+
+
 def hand_over(who: str, to: str, seconds: int, partition: int = 0) -> m.HandingOver:
     """HandingOver whose deadline is so many seconds away."""
     return say(m.HandingOver, who, 7, partition=partition, to_instance_id=to, deadline=7 + seconds)
