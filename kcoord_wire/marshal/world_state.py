@@ -499,12 +499,10 @@ class WorldState:
         return Outcome.TAKEN_OVER
 
     def _replace(self, claim: Claim, former: str | None, message: Heartbeat, entry: Entry, now: int) -> None:
-        """The sender has begun to hold it by a heartbeat. Its position may be one of a topic that was there before:
-        that of a restart is what the sender has read, that of another client, in a trimmed log, may have landed late.
-        So the log keeps its own where it knows the topic, unless the sender has named that."""
+        """The sender has begun to hold it by a heartbeat. Of a restart that has the position which the sender has read,
+        and that may be one of a topic that was there before; where the log knows the topic, it keeps its own."""
         claim.former_instance_id = former
-        is_of_topic = former is None and _LONG_AGO < self._named_since(claim, message) <= message.time
-        if is_of_topic or not claim.topic_id:
+        if former is None or not claim.topic_id:
             self._move(claim, message, entry, now)
 
     def _end_silence(self, claim: Claim, entry: Entry) -> None:
@@ -518,8 +516,7 @@ class WorldState:
         holder ends before, and what it has sent by then lands among the other's."""
         if claim.certainty is Certainty.INFERRED and claim.heartbeat_ms - claim.inferred_ms > 2 * self.interval_ms:
             claim.certainty = Certainty.SHOWN
-        if self._named_since(claim, message) <= message.time:
-            self._move(claim, message, entry, now)
+        self._move(claim, message, entry, now)
 
     def _hold(self, claim: Claim, message: Any) -> None:
         """The sender holds it, from the entry that was last noted on for two intervals."""
@@ -539,12 +536,14 @@ class WorldState:
         """Set the position. By the document it goes back only by a release, of a claim made while the group is paused:
         a member may claim in a pause, too, and its heartbeats overtake each other. In a trimmed log it may know no
         position when it releases what it has claimed too late: its 0 sets none, but that of an admin does."""
+        is_admin = claim.client_id.startswith(ADMIN_PREFIX)  # its pause may have been trimmed
+        if not is_admin and not self._is_of_topic(claim, message):
+            return
         if self.rules is Rules.DOCUMENT and message.current_offset < claim.current_offset:
             pause = self.pauses.get((message.group_id, entry.partition), _NO_PAUSE)
             is_claim = claim.former_instance_id is None  # not a restart, whose late heartbeat may have begun it
             is_known = message.current_offset > 0
             is_in_pause = is_known and is_claim and claim.token > pause.offset and now < pause.until
-            is_admin = claim.client_id.startswith(ADMIN_PREFIX)  # its pause may have been trimmed
             if not isinstance(message, ReleasingPartition) or not (is_in_pause or is_admin):
                 return
         claim.current_offset = message.current_offset
@@ -591,7 +590,7 @@ class WorldState:
             return Outcome.SKIPPED
         claim = self._held(message, entry, now)
         if claim is None:
-            return self._identify_uncertain(message)
+            return self._identify_uncertain(message, now)
         self._name(claim, message)
         is_unknown = not claim.topic_id and claim.certainty is Certainty.CERTAIN
         if message.topic_id != claim.topic_id and not is_unknown:  # the position was that of another topic, or may be
@@ -601,11 +600,12 @@ class WorldState:
             claim.current_offset, claim.claimed_at, claim.proposed_offset = message.current_offset, message.time, -1
         return Outcome.IDENTIFIED
 
-    def _identify_uncertain(self, message: IdentifyingTopic) -> Outcome:
+    def _identify_uncertain(self, message: IdentifyingTopic, now: int) -> Outcome:
         """In a trimmed log another member may be the holder than the one that this reader knows."""
         claim = self._find(message)
-        is_uncertain = claim is not None and claim.certainty in (Certainty.GUESSED, Certainty.INFERRED)
-        if claim is None or not is_uncertain:
+        if claim is None or claim.certainty not in (Certainty.GUESSED, Certainty.INFERRED):
+            return Outcome.SKIPPED
+        if _is_of(claim, message) and self.freshness(claim, now) is Freshness.STALE:
             return Outcome.SKIPPED
         self._name(claim, message)
         if claim.topic_id == message.topic_id:
@@ -620,11 +620,13 @@ class WorldState:
         else:
             self._named_by[claim.place] = message.instance_id, message.time
 
-    def _named_since(self, claim: Claim, message: Heartbeat) -> int:
-        """Return from which stamp on the sender's positions are those of the topic that it has named last; long ago if
-        another has named the topic."""
-        named_by, since = self._named_by.get(claim.place, ("", _LONG_AGO))
-        return since if named_by == message.instance_id else _LONG_AGO
+    def _is_of_topic(self, claim: Claim, message: Any) -> bool:
+        """Return whether the sender's position is one of the topic that the log knows. In a trimmed log that of a
+        former holder may have landed late, and a member may have read it: so who has named the topic counts, from then
+        on."""
+        named_by, since = self._named_by.get(claim.place, ("", 0))
+        is_known = claim.certainty in (Certainty.CERTAIN, Certainty.SHOWN) or not (named_by and claim.topic_id)
+        return is_known or (named_by == message.instance_id and since <= message.time)
 
     # ---- groups and members
 
@@ -658,7 +660,7 @@ def _is_late(claim: Claim, message: ClaimingPartition) -> bool:
 def _may_beat(claim: Claim, message: Heartbeat, is_same: bool, freshness: Freshness) -> bool:
     """Return whether a heartbeat is its sender's to send, by the document."""
     if claim.certainty in (Certainty.GUESSED, Certainty.INFERRED):
-        return True
+        return not (is_same and freshness is Freshness.STALE)  # its entries of the last two intervals were seen
     if claim.certainty is Certainty.SHOWN and freshness in (Freshness.FREE, Freshness.STALE):
         # Another's shows a holder that was not seen, unless the claim was: what a former holder has sent lands late.
         return not is_same and claim.token < 0

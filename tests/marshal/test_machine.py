@@ -310,6 +310,15 @@ TRIMMED: dict[str, list[Any]] = {
         (claim("b1"), Outcome.CLAIMED),
         (beat("b1", 7), Outcome.RENEWED),
     ],
+    # A claim that is refused breaks the silence, and a1's heartbeat and name have landed late.
+    "what a stale holder sends is not that of a holder": [
+        (beat("a1", 5), Outcome.TAKEN_OVER),
+        (claim("b1"), Outcome.CLAIM_REFUSED, 1.5),
+        (beat("a1", 6), Outcome.HEARTBEAT_REFUSED, 1.5),
+        (identify("a1", "second"), Outcome.SKIPPED),
+        has(current_offset=5, topic_id="", certainty=Certainty.INFERRED),
+        (claim("b1"), Outcome.CLAIMED),
+    ],
     # b1 has claimed a topic that was created again; a1 was its holder before, and its heartbeat has landed late.
     "a position is not that of a former topic": [
         (beat("a1", 90), Outcome.TAKEN_OVER),
@@ -323,8 +332,10 @@ TRIMMED: dict[str, list[Any]] = {
         (beat("a2", 90), Outcome.TAKEN_OVER),
         (identify("b1", "second", time=3), Outcome.SKIPPED),
         (beat("b2", 90, time=3), Outcome.TAKEN_OVER),  # nor has a restart named it
+        (free("b2", 90, time=3), Outcome.RELEASED),
         has(current_offset=3),
-        (beat("b2", 4, time=3), Outcome.RENEWED),
+        (claim("b1", time=4), Outcome.CLAIMED),
+        (beat("b1", 4, time=4), Outcome.RENEWED),
         has(current_offset=4),
     ],
     # What b1 has sent before it knew of the new topic is the first entry that is left.
