@@ -484,8 +484,7 @@ class WorldState:
         if self.rules is Rules.DOCUMENT and not _may_beat(claim, message, is_same, freshness):
             return Outcome.HEARTBEAT_REFUSED
         certainty = claim.certainty
-        if certainty is Certainty.GUESSED:
-            claim.certainty = Certainty.INFERRED
+        _infer(claim, freshness)
         self._hold(claim, message)
         if is_same and freshness is not Freshness.FREE:
             self._renew(claim, message, entry, now)
@@ -669,6 +668,13 @@ def _may_beat(claim: Claim, message: Heartbeat, is_same: bool, freshness: Freshn
     if freshness is Freshness.FRESH:
         return bool(claim.client_id == message.client_id and claim.former_instance_id != message.instance_id)
     return freshness is Freshness.UNKNOWN and is_same
+
+
+def _infer(claim: Claim, freshness: Freshness) -> None:
+    """A heartbeat counts: whoever holds it is known from that alone, if no holder was known."""
+    is_free = freshness in (Freshness.FREE, Freshness.STALE)
+    if claim.certainty is Certainty.GUESSED or (claim.certainty is Certainty.SHOWN and is_free):
+        claim.certainty = Certainty.INFERRED
 
 
 _Handler = Callable[[WorldState, Any, Entry, int], Outcome]

@@ -319,6 +319,15 @@ TRIMMED: dict[str, list[Any]] = {
         has(current_offset=5, topic_id="", certainty=Certainty.INFERRED),
         (claim("b1"), Outcome.CLAIMED),
     ],
+    "a restart of a stale holder holds nothing for certain": [
+        (beat("a1", 5), Outcome.TAKEN_OVER),
+        *[(beat("a1", 5), Outcome.RENEWED, 0.9)] * 3,
+        has(certainty=Certainty.SHOWN),
+        (beat("a2", 5), Outcome.TAKEN_OVER, 2.1),
+        has(certainty=Certainty.INFERRED),
+        (claim("b1"), Outcome.CLAIM_REFUSED),  # a reader of everything has refused a2's heartbeat, and b1 has won
+        (beat("b1", 5), Outcome.TAKEN_OVER),
+    ],
     # b1 has claimed a topic that was created again; a1 was its holder before, and its heartbeat has landed late.
     "a position is not that of a former topic": [
         (beat("a1", 90), Outcome.TAKEN_OVER),
