@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.log import Log
     from kcoord_wire.marshal.member_events import LossReason, Tenure
     from kcoord_wire.marshal.observer import Divergence, Observer
-    from kcoord_wire.marshal.status import MemberStatus, PartitionStatus, Positions
+    from kcoord_wire.marshal.status import MemberStatus, PartitionStatus, Positions, RangeStatus
     from kcoord_wire.marshal.status import Status as State
     from kcoord_wire.marshal.world_state import Place
 
@@ -209,9 +209,9 @@ def read_positions(kafka: KafkaPositions, observer: Observer, group: str | None)
     from kcoord_wire.marshal.status import Positions
     from kcoord_wire.marshal.world_state import Place
 
-    about = {(place.group_id, place.topic) for place in observer.world.claims} | observer.world.members.keys()
-    about = {(each, topic) for each, topic in about if topic and group in (None, each)}
-    counts = {name: found.partitions for name, found in kafka.topics({topic for _, topic in about}).items()}
+    about = _about(observer, group)
+    topics = kafka.topics({topic for _, topic in about})
+    counts = {name: found.partitions for name, found in topics.items()}
     places = [TopicPartition(topic, partition) for topic, number in counts.items() for partition in range(number)]
     ends = {(topic, partition): bounds.end for (topic, partition), bounds in kafka.bounds(places).items()}
     committed = {
@@ -219,7 +219,16 @@ def read_positions(kafka: KafkaPositions, observer: Observer, group: str | None)
         for each in sorted({each for each, _ in about})
         for place, offset in kafka.committed(each).items()
     }
-    return Positions(counts, ends, committed)
+    return Positions(
+        counts, ends, committed, {name: found.topic_id for name, found in topics.items() if found.topic_id}
+    )
+
+
+def _about(observer: Observer, group: str | None) -> set[tuple[str, str]]:
+    """Return the pairs of group and topic of a log."""
+    about = {(place.group_id, place.topic) for place in observer.world.claims} | observer.world.members.keys()
+    about |= {(at.place.group_id, at.place.topic) for at in observer.ranges.places}
+    return {(each, topic) for each, topic in about if topic and group in (None, each)}
 
 
 def _begun(log: Log, interval_s: int) -> dict[Place, Divergence]:
@@ -258,6 +267,7 @@ def status_to_json(status: State) -> dict[str, Any]:
     return {
         "now_ms": status.now_ms,
         "partitions": [_row_to_json(row) for row in status.partitions],
+        "ranges": [_range_to_json(row) for row in status.ranges],
         "members": [asdict(member) | {"is_admin": member.is_admin} for member in status.members],
         "paused_until_ms": status.paused_until,
         "garbage": {str(partition): asdict(each) for partition, each in status.garbage.items()},
@@ -269,6 +279,12 @@ def _row_to_json(row: PartitionStatus) -> dict[str, Any]:
     plain = asdict(row)
     place = plain.pop("place")
     return dict(zip(("group_id", "topic", "partition"), place, strict=True)) | plain | {"lag": row.lag}
+
+
+def _range_to_json(row: RangeStatus) -> dict[str, Any]:
+    plain = asdict(row)
+    place = plain.pop("place")
+    return dict(zip(("group_id", "topic", "partition"), place, strict=True)) | plain
 
 
 def _diverging(found: Sequence[State]) -> list[tuple[PartitionStatus, PartitionStatus]]:
@@ -301,12 +317,14 @@ def _diverging_to_json(found: Sequence[State], begun: Mapping[Place, Divergence]
 def _print_tables(status: State) -> None:
     from kcoord_wire.marshal.status import clock_text
 
-    if not status.partitions:
+    if not (status.partitions or status.ranges):
         print("no claims", end="\n\n")
     for group, until_ms in status.paused_until.items():
         print(f"group {printable(group)} is paused until {clock_text(until_ms, status.now_ms)} UTC", end="\n\n")
     if status.partitions:
         _print_partitions(status.partitions)
+    if status.ranges:
+        _print_ranges(status.ranges)
     if status.members:
         _print_members(status.members, status.now_ms)
     if status.garbage:
@@ -335,6 +353,26 @@ def _print_partitions(rows: Sequence[PartitionStatus]) -> None:
             f"{position} (committed)" if row.position_from == "committed" else position,
             "-" if row.lag is None else str(row.lag),
             styled(row.why, STYLES.get(row.situation, "yellow")),
+        )
+    print_table(made)
+
+
+def _print_ranges(rows: Sequence[RangeStatus]) -> None:
+    made = table(
+        "ranges", "group", "partition", "offsets", "state", "holder", "token", "heartbeat", "position", "why (UTC)"
+    )
+    for row in rows:
+        is_held = row.position is not None
+        made.add_row(
+            styled(row.place.group_id),
+            styled(f"{row.place.topic}/{row.place.partition}"),
+            f"{row.first} to {'?' if row.end is None else row.end - 1}",
+            str(row.situation),
+            styled(f"{row.client_id} ({row.instance_id})" if is_held else "-"),
+            "-" if row.token < 0 else str(row.token),
+            "-" if row.age_ms is None else f"{row.age_ms / 1000:.0f} s",
+            "-" if row.position is None else str(row.position),
+            styled(row.why),
         )
     print_table(made)
 

@@ -7,6 +7,8 @@ Laws:
 * `set-position` sets where a group goes on, while it is paused. An offset that a partition does not have is refused
   before anything is written, with what it has. Each partition is reported as set or kept; if one is not set, the status
   is 1, and 130 after Ctrl-C.
+* A position of which the log has ranges of offsets, claimed or done, is refused before anything is written, also with
+  ``--dry-run``.
 * The first Ctrl-C or SIGTERM gives everything back, unless the new positions are being written. After a second one the
   group goes on by itself, when the pause and the claims have run out.
 * `export-offsets` is the way out: a consumer group of Kafka goes on where the group of Marshal has ended. What is
@@ -149,7 +151,8 @@ class SetPosition(_GroupCommand):
           the file has an object of topics, each an object of partitions: {"orders": {"0": 1200, "3": 77}}
 
     all members of the group are paused meanwhile; one that goes on, as those of the Go library since May 2017, is
-    named, and nothing is set
+    named, and nothing is set; refused where members claim ranges of offsets (consume --ranges): what is done of them
+    stays done, so let a group with another id begin anew
     """
 
     rules: Rules = "document"
@@ -170,11 +173,13 @@ class SetPosition(_GroupCommand):
         """Set positions.
 
         :raises UsageError: the options do not go together
-        :raises ValueError: the file is no such object, a partition does not exist, or does not have the offset
+        :raises ValueError: the file is no such object, a partition does not exist, or does not have the offset; or the
+            group claims ranges of it
         :raises LogError: the coordination topic cannot be used, or the positions were not set
         :raises TopicsError: offsets cannot be read
         :raises KeyboardInterrupt: after Ctrl-C, when everything is given back
         """
+        from kcoord_wire.marshal.admin import obstacle_of_ranges
         from kcoord_wire.marshal.hosting import LogReader
         from kcoord_wire.marshal.log import LogError
 
@@ -182,14 +187,18 @@ class SetPosition(_GroupCommand):
         kafka = self.open_positions()
         wanted = _from_file(self.file) if self.file else _from_topic(kafka, self.topic or "", self.to or "")
         _check_bounds(kafka, wanted)
+        found = kafka.topics({place.topic for place in wanted})
+        topic_ids = {name: topic.topic_id for name, topic in found.items() if topic.topic_id}
         with self.open_log() as log:
             [observer] = self.observers(log.partitions, [self.rules])
             LogReader(log, [observer]).read_to_end()
+            if obstacle := obstacle_of_ranges(observer.ranges, self.group, list(wanted), topic_ids):
+                raise ValueError(f"group {self.group}: {obstacle}")
             if self.dry_run:
                 _print_plan(self, observer, kafka.committed(self.group), wanted)
                 return
             received = stop_on_signals(lambda: None, "gives back what it holds")
-            finished = _set(self, log, kafka, wanted, received)
+            finished = _set(self, log, kafka, wanted, topic_ids, received)
         _print_result(self, finished)
         if finished.failure and signal.SIGINT not in received:
             raise LogError(f"group {self.group}: {finished.failure}")
@@ -255,6 +264,7 @@ def _set(
     log: Log,
     kafka: KafkaPositions,
     wanted: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str],
     received: Sequence[int],
 ) -> Finished:
     from kcoord_wire.marshal.admin import PositionSetter
@@ -263,7 +273,7 @@ def _set(
 
     settings = args.admin_settings(log.partitions, rules=Rules(args.rules), wait_ms=round(args.wait * 1000))
     return run_admin(
-        PositionSetter(settings, wanted),
+        PositionSetter(settings, wanted, topic_ids),
         log,
         commit=lambda offsets: kafka.commit(args.group, offsets),
         progress=_Progress().show,

@@ -16,6 +16,8 @@ Laws:
   ends: before the first release in the log it writes old positions, afterwards new ones.
 * New positions are written only while the admin holds every partition, and has read that in the log. On any failure
   before that each partition that it holds is released with its old position, and the group resumes.
+* Ranges of offsets have no position: what is done of them is done for ever, and the rest is free. So none is set where
+  the log has ranges of the group that are claimed or done; nothing is written then.
 * Members that ignore ReleaseGroup, as the Go library does since 2017-05, are recognised by what they write later than
   `AdminSettings.grace_ms` after the pause; the failure names them. No wait is longer than `AdminSettings.wait_ms`.
 * An admin that has died holds the group up for two heartbeat intervals (its claims) or until the end of the pause,
@@ -37,7 +39,8 @@ from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
 from kcoord_wire.marshal.context import LogMachine, TopicPartition
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.member_events import Append, MemberSettings, ReadToEnd
-from kcoord_wire.marshal.world_state import ADMIN_PREFIX, Entry, Outcome, Rules
+from kcoord_wire.marshal.ranges import RangeState
+from kcoord_wire.marshal.world_state import ADMIN_PREFIX, Entry, Outcome, Place, Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 
 LONGEST_PAUSE_MS: Final = 7 * 86_400_000
@@ -307,14 +310,36 @@ class _Run:
     is_decided: bool = False
 
 
+def obstacle_of_ranges(
+    ranges: RangeState, group_id: str, places: Collection[TopicPartition], topic_ids: Mapping[str, str]
+) -> str:
+    """Return why no position can be set where members claim ranges; empty if they do not.
+
+    :param topic_ids: of the topics, where they are known
+    """
+    known = [each for each in places if ranges.knows(Place(group_id, *each), topic_ids.get(each.topic))]
+    if not known:
+        return ""
+    return (
+        f"members claim ranges of offsets of {known[0].topic}-{known[0].partition}, which have no position: what is"
+        " done of them stays done; a group with another id begins anew"
+    )
+
+
 class PositionSetter(Admin):
     """Sets positions of a group.
 
     :param positions: next offsets to consume, at least 0
+    :param topic_ids: of the topics, where the brokers have them; of others, ranges of a former topic count, too
     :raises ValueError: there are none, one is negative, or the pause is not longer than the wait
     """
 
-    def __init__(self, settings: AdminSettings, positions: Mapping[TopicPartition, int]) -> None:
+    def __init__(
+        self,
+        settings: AdminSettings,
+        positions: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(settings)
         if not positions:
             raise ValueError("no position is given")
@@ -326,6 +351,8 @@ class PositionSetter(Admin):
         self._wanted = dict(sorted(positions.items()))
         self.reads = self._on = sorted({self._context.coordinating(place.topic) for place in positions})
         self._at = _Run()
+        self._topic_ids = topic_ids or {}
+        self._ranges = RangeState(self._context.state)
         self._old: dict[TopicPartition, int] = {}
         self._beating: Procedure | None = None
 
@@ -359,6 +386,8 @@ class PositionSetter(Admin):
         self._progress(Step.READ)
         yield [ReadToEnd(partition) for partition in self._on]
         self._check()
+        if obstacle := obstacle_of_ranges(self._ranges, self.settings.group_id, self._wanted, self._topic_ids):
+            raise FailedStep(obstacle)
         for place in self._wanted:
             claim = self._context.live_claim(place)
             if claim is not None and claim.client_id.startswith(ADMIN_PREFIX):
@@ -526,6 +555,7 @@ class PositionSetter(Admin):
 
     def _entry(self, entry: Entry) -> Outcome:
         outcome = super()._entry(entry)
+        self._ranges.apply(entry)
         message = entry.message
         if isinstance(message, str) or message.group_id != self.settings.group_id:
             return outcome

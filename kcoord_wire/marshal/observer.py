@@ -8,6 +8,7 @@ Laws:
 
 * It changes nothing of what the world state says.
 * A clock is measured (`context.Clocks`) only where the broker sets the time of records.
+* Of ranges of offsets it keeps who has left which offsets behind, until they are done.
 * Two instances of one client id are a restart while the first one is silent after the second has begun; one message of
   the first after that makes them a reuse.
 * A divergence is reported where it begins: at the entry after which two readers first see a place differently, again
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.marshal.context import Clocks
+from kcoord_wire.marshal.ranges import RangeOutcome, RangePlace, RangeState, range_place
 from kcoord_wire.marshal.world_state import (
     HEARTBEAT_INTERVAL_S,
     Claim,
@@ -35,11 +37,13 @@ from kcoord_wire.marshal.world_state import (
     Rules,
     WorldState,
 )
+from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 
 FORMER_INSTANCES: Final = 8
 """Of one client id that are remembered: as many restarts as may lie between two messages of a reused id."""
 
 _CHANGES: Final = frozenset({Outcome.CLAIMED, Outcome.TAKEN_OVER, Outcome.RELEASED})
+_OF_RANGES: Final = (ClaimingRange, RangeHeartbeat, ReleasingRange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,28 @@ class Garbage:
     reason: str = ""
 
 
+class RangeLeft(NamedTuple):
+    """Offsets of a range that has ended before they were processed.
+
+    :ivar end: the offset behind them; `ranges.UNKNOWN_END` if the claim was trimmed
+    :ivar is_released: by its holder; else it became stale
+    :ivar at_ms: log time of the release, or of the last heartbeat
+    """
+
+    first: int
+    end: int
+    client_id: str
+    instance_id: str
+    is_released: bool
+    at_ms: int
+
+
 @dataclass(slots=True)
 class Observer:
     """Applies entries to a world state.
 
+    :ivar ranges: of offsets, judged as the document does
+    :ivar left: by place of a range, the latest at the end
     :ivar changes: by place
     :ivar clocks: of the instances
     :ivar reuses: by group and client id
@@ -99,7 +121,12 @@ class Observer:
     clocks: Clocks = field(default_factory=lambda: Clocks(limit_ms=0))
     reuses: dict[tuple[str, str], Reuse] = field(default_factory=dict)
     garbage: dict[int, Garbage] = field(default_factory=dict)
+    ranges: RangeState = field(init=False)
+    left: dict[RangePlace, list[RangeLeft]] = field(default_factory=dict)
     _instances: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ranges = RangeState(self.world)
 
     def observe(self, entry: Entry, now_ms: int) -> Outcome:
         """Apply the next entry of its partition.
@@ -120,7 +147,23 @@ class Observer:
         if outcome in _CHANGES:
             place = Place(message.group_id, message.topic, message.partition)
             self.changes[place] = Change(outcome, message.client_id, message.instance_id, at_ms)
+        if isinstance(message, _OF_RANGES):
+            self._see_range(entry, at_ms)
         return outcome
+
+    def _see_range(self, entry: Entry, at_ms: int) -> None:
+        """Apply an entry to the ranges, and note those that have ended with something left."""
+        at = range_place(entry.message)
+        before = list(found.held.values()) if (found := self.ranges.places.get(at)) is not None else []
+        outcome = self.ranges.apply(entry)
+        for held in before:
+            is_over = self.ranges.places[at].held.get(held.first) is not held
+            if is_over and held.current < held.end:
+                is_released = outcome is RangeOutcome.RELEASED and held.first == entry.message.first_offset
+                ended_ms = at_ms if is_released else held.heartbeat_ms
+                left = self.left.setdefault(at, [])
+                left[:] = [each for each in left if not self.ranges.places[at].is_done(each.first, each.end)]
+                left.append(RangeLeft(held.current, held.end, held.client_id, held.instance_id, is_released, ended_ms))
 
     def _skipped(self, entry: Entry, reason: str) -> None:
         garbage = self.garbage.setdefault(entry.partition, Garbage())

@@ -129,6 +129,10 @@ class Ranges:
             start = max(start, end)
         return None if start >= UNKNOWN_END else (start, min(start + size, UNKNOWN_END))
 
+    def is_done(self, first: int, end: int) -> bool:
+        """Return whether all of these offsets are done."""
+        return self.prefix(first) >= end
+
     def prefix(self, start: int) -> int:
         """Return the first offset from `start` on that is not done."""
         at = bisect_right(self.done, start, key=lambda pair: pair[0]) - 1
@@ -162,6 +166,14 @@ class RangeState:
         claim has met them."""
         found = self.places.get(place)
         return [] if found is None else [each for each in found.held.values() if each.instance_id == instance_id]
+
+    def knows(self, place: Place, topic_id: str | None = None) -> bool:
+        """Return whether anything of a place is claimed or done.
+
+        :param topic_id: of the topic that is there now; None if it is not known, and then ranges of any topic count
+        """
+        found = (each for at, each in self.places.items() if at.place == place and topic_id in (None, at.topic_id))
+        return any(each.held or each.done for each in found)
 
     def apply(self, entry: Entry) -> RangeOutcome:
         """Take in the next entry of its partition, after `WorldState.apply`."""

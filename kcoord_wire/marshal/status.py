@@ -5,6 +5,7 @@ Laws:
 * Every partition of a topic that a group was heard of about has one row, also one that was never claimed.
 * A member that holds nothing and sends no Presence is not in the log, so a row never says that there is no member, only
   that none was heard of.
+* Where ranges are claimed, every offset from the group's committed one on is in one row of ranges.
 * Rows are what an entry that is appended now would find: by the rules of the library at the reader's clock, by those of
   the document at the reader's clock or the log's time, whichever is later.
 """
@@ -19,7 +20,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.observer import Garbage, Observer, Reuse
+from kcoord_wire.marshal.observer import Garbage, Observer, RangeLeft, Reuse
+from kcoord_wire.marshal.ranges import UNKNOWN_END, Range, RangePlace
 from kcoord_wire.marshal.world_state import ADMIN_PREFIX, Claim, Freshness, KnownMember, Place, Rules
 
 DAY_MS: Final = 86_400_000
@@ -81,6 +83,44 @@ class PartitionStatus:
         return None if self.position is None or self.end is None else max(self.end - self.position, 0)
 
 
+class RangeSituation(enum.StrEnum):
+    """Where offsets of a partition are, of which members claim ranges."""
+
+    HELD = "held"
+    SILENT = "silent"  # held, without a heartbeat for one interval: the holder has fenced itself
+    RELEASED = "released"  # not processed, and free
+    STALE = "stale"  # likewise, of a holder that was silent for too long
+    FREE = "free"  # never claimed, as far as the log goes back
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class RangeStatus:
+    """A range of offsets for one group.
+
+    :ivar topic_id: of the topic of which it is
+    :ivar end: the offset behind it; None for a claimed one whose claim was trimmed, and for the end of the partition
+        where that is not known
+    :ivar client_id: of the holder; of the last one if it is released or stale; else empty
+    :ivar token: fencing token of the tenure, -1 if it is not known or not held
+    :ivar age_ms: since the last heartbeat; None if it is not held
+    :ivar position: next offset to process; None if it is not held
+    :ivar why: a sentence
+    """
+
+    place: Place
+    topic_id: str
+    first: int
+    end: int | None
+    situation: RangeSituation
+    why: str
+    client_id: str = ""
+    instance_id: str = ""
+    token: int = -1
+    age_ms: int | None = None
+    position: int | None = None
+
+
 @dataclass(slots=True)
 class MemberStatus:
     """An instance that was heard of within the last two heartbeat intervals, about one topic.
@@ -112,6 +152,7 @@ class Status:
     """What the log says at a moment.
 
     :ivar now_ms: the reader's clock
+    :ivar ranges: of the topics that are there now; none by the rules of the library, which skip them
     :ivar paused_until: by group, ms since the Unix epoch; those that are paused now
     :ivar garbage: by coordination partition
     :ivar cold: coordination partitions whose beginning was trimmed so lately that another reader may know more
@@ -121,6 +162,7 @@ class Status:
     now_ms: int
     partitions: list[PartitionStatus] = field(default_factory=list)
     members: list[MemberStatus] = field(default_factory=list)
+    ranges: list[RangeStatus] = field(default_factory=list)
     paused_until: dict[str, int] = field(default_factory=dict)
     garbage: dict[int, Garbage] = field(default_factory=dict)
     cold: list[int] = field(default_factory=list)
@@ -133,11 +175,13 @@ class Positions:
     :ivar counts: partitions by topic
     :ivar ends: offset behind the last record, by topic and partition
     :ivar committed: the groups' committed offsets
+    :ivar topic_ids: by topic, where the brokers have them
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
     committed: Mapping[Place, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def status_of(observer: Observer, now_ms: int, positions: Positions, group_id: str | None = None) -> Status:
@@ -154,6 +198,10 @@ def status_of(observer: Observer, now_ms: int, positions: Positions, group_id: s
             members = judge.members(group, topic)
             status.members += members
             status.partitions += judge.partitions(group, topic, members)
+    if world.rules is Rules.DOCUMENT:
+        for at in sorted(observer.ranges.places):
+            if group_id in (None, at.place.group_id):
+                status.ranges += _RangeRows(observer, now_ms, positions, at).rows()
     for group, partition in sorted(world.pauses):
         until = judge.paused_on(group, partition) if group_id in (None, group) else None
         if until is not None:
@@ -367,6 +415,86 @@ class _StatusRows:
 
     def _clock(self, at_ms: int) -> str:
         return clock_text(at_ms, self._now_ms)
+
+
+class _RangeRows:
+    """The rows of a partition of which ranges are claimed."""
+
+    def __init__(self, observer: Observer, now_ms: int, positions: Positions, at: RangePlace) -> None:
+        self._at = at
+        self._now_ms = now_ms
+        self._positions = positions
+        world = observer.world
+        on = coordination_partition(at.place.topic, world.partitions or 1)
+        self._log_now_ms = max(world.log_time_ms(on), now_ms)
+        self._interval_ms = world.interval_ms
+        self._now = observer.ranges.of(at, on, now_ms)
+        stale = (held for held in observer.ranges.places[at].held.values() if held.first not in self._now.held)
+        left = (RangeLeft(*_rest(held), held.client_id, held.instance_id, False, held.heartbeat_ms) for held in stale)
+        self._left = [*observer.left.get(at, ()), *left]
+
+    def rows(self) -> Iterator[RangeStatus]:
+        """Yield them, by their offsets; none of a topic that is not there any more."""
+        place, topic_id = self._at
+        if self._positions.topic_ids.get(place.topic, topic_id) != topic_id:
+            return
+        known = [self._row(first, end, RangeSituation.DONE, "processed") for first, end in self._now.done]
+        known += map(self._held, self._now.held.values())
+        known.sort(key=lambda row: row.first)
+        at = self._positions.committed.get(place, known[0].first if known else 0)
+        for row in known:
+            yield from self._free(at, row.first)
+            yield row
+            at = max(at, UNKNOWN_END if row.end is None else row.end)
+        ends = [self._positions.ends.get((place.topic, place.partition), at)]
+        ends += [left.end for left in self._left if left.end != UNKNOWN_END]
+        yield from self._free(at, max(ends))
+
+    def _held(self, held: Range) -> RangeStatus:
+        age_ms = self._log_now_ms - held.heartbeat_ms
+        end = None if held.end == UNKNOWN_END else held.end
+        row = self._row(held.first, end, RangeSituation.HELD, f"held by {held.client_id}")
+        row.client_id, row.instance_id, row.token = held.client_id, held.instance_id, held.token
+        row.age_ms, row.position = age_ms, held.current
+        if age_ms >= self._interval_ms:
+            claimable = self._clock(self._now_ms + 2 * self._interval_ms - age_ms)
+            row.situation = RangeSituation.SILENT
+            row.why = (
+                f"{held.client_id} is silent for {span_text(age_ms)}: it has fenced itself; claimable at {claimable}"
+            )
+        return row
+
+    def _free(self, first: int, end: int) -> Iterator[RangeStatus]:
+        """Yield rows of offsets that may be claimed, one for each member that has left some behind."""
+        while first < end:
+            found = next((left for left in reversed(self._left) if left.first <= first < left.end), None)
+            if found is None:
+                until = min((left.first for left in self._left if first < left.first < end), default=end)
+                yield self._row(first, until, RangeSituation.FREE, "never claimed")
+            else:
+                until = min(end, found.end)
+                yield self._row_left(first, until, found)
+            first = until
+
+    def _row_left(self, first: int, end: int, left: RangeLeft) -> RangeStatus:
+        at = self._clock(left.at_ms)
+        if left.is_released:
+            row = self._row(first, end, RangeSituation.RELEASED, f"released by {left.client_id} at {at}")
+        else:
+            row = self._row(first, end, RangeSituation.STALE, f"stale: {left.client_id} was last heard of {at}")
+        row.client_id, row.instance_id = left.client_id, left.instance_id
+        return row
+
+    def _row(self, first: int, end: int | None, situation: RangeSituation, why: str) -> RangeStatus:
+        return RangeStatus(self._at.place, self._at.topic_id, first, end, situation, why)
+
+    def _clock(self, at_ms: int) -> str:
+        return clock_text(at_ms, self._now_ms)
+
+
+def _rest(held: Range) -> tuple[int, int]:
+    """Return the offsets of a range that were not processed."""
+    return held.current, held.end
 
 
 def clock_text(at_ms: int, now_ms: int) -> str:

@@ -53,6 +53,21 @@ def test_each_partition_has_its_reason(brokers: str, kcoord: Kcoord) -> None:
     assert "audit" not in out
 
 
+def test_ranges_are_shown(brokers: str, kcoord: Kcoord) -> None:
+    topic_id = KafkaPositions(brokers).topics(["orders"])["orders"].topic_id
+    place = f"ranged/orders/0/{topic_id}"
+    lines = (f"-2 ClaimingRange i1/c1/{place}/0/4", f"-1 RangeHeartbeat i1/c1/{place}/0/3")
+    append_lines(brokers, 4, int(time.time()), *lines)
+    code, out, _ = kcoord("marshal", "status", "--kafka", brokers, "--group", "ranged")
+    held, free = [line.split() for line in out.splitlines() if line.startswith("ranged")]
+    assert (code, held[1:7], held[-3:]) == (0, ["orders/0", "0", "to", "3", "held", "c1"], ["held", "by", "c1"])
+    assert free[2:6] == ["4", "to", "8", "free"]
+    _, out, _ = kcoord("marshal", "status", "--kafka", brokers, "--group", "ranged", "--format", "json")
+    first = json.loads(out)["document"]["ranges"][0]
+    shown = ("group_id", "topic", "partition", "topic_id", "first", "end", "situation", "client_id", "position")
+    assert [first[name] for name in shown] == ["ranged", "orders", 0, topic_id, 0, 4, "held", "c1", 3]
+
+
 def test_json_has_positions_and_lag(brokers: str, kcoord: Kcoord) -> None:
     KafkaPositions(brokers).commit("billing", {TopicPartition("orders", 2): 1})
     code, out, _ = kcoord("marshal", "status", "--kafka", brokers, "--rules", "library", "--format", "json")

@@ -172,6 +172,16 @@ def test_what_is_refused(brokers: str, kcoord: Kcoord, tmp_path: Path) -> None:
         assert (found, reason in err) == (1, True), err
 
 
+def test_no_position_of_ranges_is_set(brokers: str, kcoord: Kcoord) -> None:
+    topic_id = KafkaPositions(brokers).topics(["orders"])["orders"].topic_id
+    append_lines(brokers, 4, int(time.time()), f"0 ClaimingRange i1/c1/billing/orders/1/{topic_id}/0/100")
+    for more in ((), ("--dry-run",), ("--rules", "library")):
+        code, out, err = set_position(kcoord, brokers, "--topic", "orders", "--to", "3", *more)
+        assert (code, out) == (1, "")
+        assert "group billing: members claim ranges of offsets of orders-1, which have no position" in err
+    assert positions(kcoord, brokers) == [7, None]
+
+
 def test_ctrl_c_gives_everything_back(brokers: str, kcoord: Kcoord) -> None:
     append_lines(brokers, 4, int(time.time()) + 30, "0 ClaimingPartition i2/c2/billing/orders/1")  # held for long
     before = signal.getsignal(signal.SIGINT)

@@ -14,7 +14,15 @@ import pytest
 from kcoord_wire.marshal.admin import AdminSettings, Finished, GroupPauser, PositionSetter, Result, Step
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.world_state import Entry, Rules
-from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
+from kcoord_wire.messages.marshal import (
+    ClaimingPartition,
+    ClaimingRange,
+    Heartbeat,
+    RangeHeartbeat,
+    ReleaseGroup,
+    ReleasingPartition,
+    ReleasingRange,
+)
 from tests.support.marshal_admin import LANDS, LATE, LOST, UNANSWERED, WALL_MS, AdminBench, Peer
 from tests.support.marshal_script import Fate
 
@@ -101,6 +109,35 @@ def results(made: AdminBench) -> list[Result]:
 
 def positions(made: AdminBench) -> list[int]:
     return [made.position(partition) for partition in OLD]
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic_id", "is_refused"),
+    [
+        (RangeHeartbeat, "new", True),  # the range is done
+        (None, "new", True),  # it is held
+        (ReleasingRange, "new", False),  # nothing of it was processed
+        (RangeHeartbeat, "former", False),
+    ],
+)
+@BOTH
+def test_no_position_is_set_where_ranges_are_claimed(
+    rules: Rules, kind: type | None, topic_id: str, is_refused: bool
+) -> None:
+    settings = AdminSettings("g", "a0", 1, rules, heartbeat_interval_ms=2_000)
+    made = AdminBench(PositionSetter(settings, NEW, {"t": "new"}), rules)
+    peer, at = Peer("c1", {}), {"topic_id": topic_id, "first_offset": 5}
+    made.append(0, made.message(peer, ClaimingRange, 1, **at, end_offset=9))
+    if kind is not None:
+        made.append(0, made.message(peer, kind, 1, **at, current_offset=9 if kind is RangeHeartbeat else 5))
+    made.run()
+    if is_refused:
+        assert outcome(made).failure.startswith("members claim ranges of offsets of t-1, which have no position")
+        assert results(made) == [Result.KEPT] * 3
+        assert [each for each in made.entries if each.message.instance_id == "a0"] == []
+        assert made.commits == []
+    else:
+        assert results(made) == [Result.SET] * 3
 
 
 @BOTH

@@ -200,3 +200,62 @@ def test_the_log_that_go_clients_have_written() -> None:
     assert (test2.place, test2.client_id, test2.position, test2.token) == (Place("gr.live", "test2", 0), "cl-two", 6, 3)
     assert test2.why.startswith("held by cl-two for ")
     assert status.garbage == {}
+
+
+# ---- ranges of offsets
+
+
+def ranges(second: int, *lines: str, positions: Positions | None = None, first: int = 0) -> list[tuple[object, ...]]:
+    """Return the rows of ranges: first offset, end, situation, client, position and token."""
+    observer = Observer(WorldState(Rules.DOCUMENT, partitions=1))
+    for entry in entries_of(lines, first=first, lag_ms=0):
+        observer.observe(entry, entry.time_ms)
+    rows = status_of(observer, (T0 + second) * 1000, positions or Positions(), "g").ranges
+    assert {row.place for row in rows} <= {Place("g", "t", 0)}
+    return [(row.first, row.end, row.situation.value, row.client_id, row.position, row.token) for row in rows]
+
+
+RANGES = (
+    "0 ClaimingRange i1/c1/g/t/0/id/0/10",
+    "1 ClaimingRange i2/c2/g/t/0/id/10/20",
+    "2 RangeHeartbeat i1/c1/g/t/0/id/0/10",
+    "3 ClaimingRange i1/c1/g/t/0/id/20/30",
+    "4 ClaimingRange i3/c3/g/t/0/id/30/40",
+    "50 RangeHeartbeat i1/c1/g/t/0/id/20/24",
+    "50 ReleasingRange i2/c2/g/t/0/id/10/13",
+)
+
+
+def test_each_offset_of_a_partition_is_in_one_range() -> None:
+    assert ranges(60, *RANGES, positions=Positions(ends={("t", 0): 55})) == [
+        (0, 13, "done", "", None, -1),
+        (13, 20, "released", "c2", None, -1),
+        (20, 30, "held", "c1", 24, 3),
+        (30, 40, "held", "c3", 30, 4),
+        (40, 55, "free", "", None, -1),
+    ]
+
+
+def test_ranges_of_who_is_silent_become_stale() -> None:
+    assert ranges(70, *RANGES)[-1] == (30, 40, "silent", "c3", 30, 4)
+    assert ranges(125, *RANGES)[-1] == (30, 40, "stale", "c3", None, -1)
+    claimed = ranges(130, *RANGES, "130 ClaimingRange i2/c2/g/t/0/id/30/35")
+    assert claimed[-2:] == [(30, 35, "held", "c2", 30, 7), (35, 40, "stale", "c3", None, -1)]
+    done = ranges(131, *RANGES, "130 ClaimingRange i2/c2/g/t/0/id/13/20", "131 RangeHeartbeat i2/c2/g/t/0/id/13/20")
+    assert done[0] == (0, 20, "done", "", None, -1)
+
+
+def test_ranges_of_a_topic_that_is_gone_are_not_shown() -> None:
+    assert ranges(60, *RANGES, positions=Positions(topic_ids={"t": "id"}))
+    assert ranges(60, *RANGES, positions=Positions(topic_ids={"t": "other"})) == []
+
+
+def test_ranges_begin_at_the_committed_offset() -> None:
+    claim = "0 ClaimingRange i1/c1/g/t/0/id/8/10"
+    committed = Positions(committed={Place("g", "t", 0): 5})
+    assert ranges(1, claim, positions=committed)[0] == (5, 8, "free", "", None, -1)
+
+
+def test_a_range_whose_claim_was_trimmed_has_no_end() -> None:
+    beat = "0 RangeHeartbeat i1/c1/g/t/0/id/10/12"
+    assert ranges(1, beat, first=9, positions=Positions(ends={("t", 0): 50})) == [(10, None, "held", "c1", 12, -1)]
