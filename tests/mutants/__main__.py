@@ -80,7 +80,8 @@ class _Failure:
             self.text = f"{report.nodeid}: {report.longreprtext[-300:]}"
 
 
-_TEST_OPTIONS: Final = ("-q", "-x", "-n0", "-p", "no:cacheprovider", "--tb=line")
+# Plain asserts: the package is imported before pytest could rewrite what belongs to its plugin, which is a warning.
+_TEST_OPTIONS: Final = ("-q", "-x", "-n0", "-p", "no:cacheprovider", "--tb=line", "--assert=plain")
 
 
 def _noticed(by: str, how: str) -> str:
