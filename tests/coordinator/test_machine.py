@@ -128,16 +128,25 @@ def test_a_rebalance_is_requested(state: str) -> None:
 # ---- names and bounds
 
 
+@pytest.mark.parametrize("has_offsets", [False, True])
 @pytest.mark.parametrize(
     "request_type", [m.JoinGroupRequest, m.SyncGroupRequest, m.HeartbeatRequest, m.LeaveGroupRequest]
 )
-def test_an_empty_group_id_is_refused(request_type: type) -> None:
+def test_an_empty_group_id_is_refused(request_type: type, has_offsets: bool) -> None:
+    """Also when a client that names no group has committed offsets."""
     message = request_type()
     if isinstance(message, m.JoinGroupRequest):
         message.session_timeout_ms = 10_000
     if isinstance(message, m.SyncGroupRequest):
         message.protocol_type, message.protocol_name = "consumer", "range"
-    assert Script().ask(message).error_code == E.INVALID_GROUP_ID
+    script = Script()
+    if has_offsets:
+        topic = m.OffsetCommitRequestTopic(
+            name="orders", partitions=[m.OffsetCommitRequestPartition(committed_offset=1)]
+        )
+        script.ask(m.OffsetCommitRequest(topics=[topic]), 9)
+        assert "" in script.machine.groups
+    assert script.ask(message).error_code == E.INVALID_GROUP_ID
 
 
 @pytest.mark.parametrize(("session_ms", "code"), [(5_999, 26), (6_000, 79), (1_800_000, 79), (1_800_001, 26), (-1, 26)])

@@ -340,7 +340,7 @@ class GroupMachine(RebalancingMachine):
 
     def _heartbeat(self, request: events.Request, message: m.HeartbeatRequest) -> None:
         group = self.groups.get(message.group_id)
-        if not isinstance(group, Group):
+        if not isinstance(group, Group) or not group.group_id:
             return self._heartbeat_of_others(request, message)
         error = group.check_member(message.member_id, message.group_instance_id, message.generation_id)
         if not error:
@@ -406,8 +406,9 @@ class GroupMachine(RebalancingMachine):
     # ---- groups
 
     def _find(self, request: events.Request, group_id: str) -> Group | None:
-        """Return the group; refuse the request if it does not exist."""
-        group = self._classic(group_id)
+        """Return the group; refuse the request if it does not exist. The one without a name has no members, only the
+        offsets of clients that name no group."""
+        group = self._classic(group_id) if group_id else None
         if group is None:
             self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID)
         return group
