@@ -11,7 +11,8 @@ from typing import Any
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignment, group_partitions, list_partitions
-from kcoord_wire.coordinator.core import machine, offsets
+from kcoord_wire.consumer.classic_member import MemberMachine
+from kcoord_wire.coordinator.core import admin, machine, offsets
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import (
     Append,
@@ -119,8 +120,8 @@ def assignor_gives_twice(patch: Patch) -> None:
     )
 
 
-def never_stable(patch: Patch) -> None:
-    patch.setattr(machine, "_HEARTBEAT", {**machine._HEARTBEAT, State.STABLE: ErrorCode.REBALANCE_IN_PROGRESS})
+def assignments_are_not_taken(patch: Patch) -> None:
+    patch.setattr(MemberMachine, "_take_assignment", lambda self, assignment: None)
 
 
 def expired_members_stay(patch: Patch) -> None:
@@ -162,6 +163,39 @@ def fetch_shows_less(_event: Event, effects: list[Effect]) -> list[Effect]:
                 for topic in group.topics:
                     for partition in topic.partitions:
                         partition.committed_offset = -1
+    return effects
+
+
+# ---- answers and records
+
+
+@replaces(Group, "check_member")
+def any_generation_will_do(
+    check: Any, self: Group, member_id: str, group_instance_id: str | None, generation_id: int | None = None
+) -> ErrorCode:
+    found: ErrorCode = check(self, member_id, group_instance_id)
+    return found
+
+
+@replaces(offsets, "_committed")
+def long_texts_are_committed(committed: Any, item: Any, config: GroupConfig, at: int, expires: int = -1) -> Any:
+    return committed(item, replace(config, offset_metadata_max_bytes=1 << 20), at, expires)
+
+
+@replaces(admin, "_described")
+def instances_are_not_described(described: Any, group: Group) -> Any:
+    found = described(group)
+    for member in () if found is None else found.members:
+        member.group_instance_id = None
+    return found
+
+
+@changes_effects(GroupMachine)
+def timeouts_are_not_written(_event: Event, effects: list[Effect]) -> list[Effect]:
+    for effect in effects:
+        for key, value in effect.records if isinstance(effect, Append) else ():
+            for member in value.members if isinstance(key, m.GroupMetadataKey) and value is not None else ():
+                member.session_timeout = 45_000
     return effects
 
 
@@ -260,13 +294,17 @@ PLANTED = [
     (old_generation_commits, "fenced"),
     (one_assignment_for_all, "one owner"),
     (assignor_gives_twice, "one owner"),
-    (never_stable, "settles"),
+    (assignments_are_not_taken, "settles"),
     (expired_members_stay, "sessions"),
     (stable_too_early, "transitions"),
     (illegal_move, "transitions"),
     (commit_not_written, "commits"),
     (commit_lost_by_the_store, "commits"),
     (fetch_shows_less, "commits"),
+    (any_generation_will_do, "answers"),
+    (long_texts_are_committed, "answers"),
+    (instances_are_not_described, "described"),
+    (timeouts_are_not_written, "log is complete"),
     (sessions_end_too_early, "sessions|rebalances are timed"),
     (sessions_end_too_late, "sessions"),
     (parked_joins_do_not_count, "sessions"),

@@ -9,15 +9,15 @@ import pytest
 from kcoord_wire.kernel.virtual.clock import BREAKS
 from kcoord_wire.worlds.central import draft_laws, rewrite_laws
 from kcoord_wire.worlds.consumer_groups import consumer_group_laws
+from kcoord_wire.worlds.group import answers, sessions
 from kcoord_wire.worlds.group import laws as group_laws
-from kcoord_wire.worlds.group import sessions
 from kcoord_wire.worlds.marshal import marshal_laws, range_laws
 from kcoord_wire.worlds.transactions import laws as transaction_laws
 from tests.support.planted import BUGS, Planted
 from tests.support.planted_consumer_group_bugs import BY_SEARCH
 
 LAWS = {
-    "group": (group_laws, sessions),
+    "group": (group_laws, answers, sessions),
     "consumer-groups": (consumer_group_laws,),
     "transactions": (transaction_laws,),
     "central": (draft_laws,),

@@ -18,7 +18,7 @@ The laws, by the name that a violation carries:
                    has one live owner
 ``never fails``    (checked by the coordinator's host) the coordinator raises no exception of its own
 
-The laws of silent and late members are in `sessions`.
+The laws of silent and late members are in `sessions`, those of errors, descriptions and records in `answers`.
 
 The checks see what goes into the machine and what comes out (`worlds.host.CheckedMachine`), which answers are sent, and
 what the disk has. They read the machine's own memory for ``transitions`` alone, so a mistake in it cannot hide itself.
@@ -39,6 +39,8 @@ from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.kernel import machines
 from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.worlds.group.answers import Answers
 from kcoord_wire.worlds.group.sessions import Sessions
 
 # What one event may do, several moves included: the JoinGroup of a lone member takes Stable to CompletingRebalance.
@@ -50,6 +52,16 @@ _REACHABLE: Final[Mapping[State | None, set[State | None]]] = {
     State.STABLE: {State.STABLE, State.PREPARING, State.COMPLETING, State.EMPTY},
 }
 _PATIENT: Final = (m.JoinGroupRequest, m.SyncGroupRequest)
+# Requests whose answers show what a group is or has become, and the groups that each names.
+_SHOWING: Final[Mapping[type, Callable[[Any], Sequence[str]]]] = {
+    m.SyncGroupRequest: lambda message: [message.group_id],
+    m.LeaveGroupRequest: lambda message: [message.group_id],
+    m.OffsetDeleteRequest: lambda message: [message.group_id],
+    m.OffsetFetchRequest: lambda message: [message.group_id, *(each.group_id for each in message.groups)],
+    m.DescribeGroupsRequest: lambda message: message.groups,
+    m.ConsumerGroupDescribeRequest: lambda message: message.group_ids,
+    m.DeleteGroupsRequest: lambda message: message.groups_names,
+}
 _NO_OFFSET: Final = -1
 _ANSWER_WITHIN_MS: Final = 60_000
 
@@ -117,9 +129,11 @@ class _View:
     :ivar owners: of the present generation
     :ivar registers: committed offsets
     :ivar emptied_at: since when it has no members, after it had some; None where it has some, or never had
+    :ivar appended: the last append that concerns it
     """
 
     __slots__ = (
+        "appended",
         "emptied_at",
         "generation",
         "incarnation",
@@ -141,6 +155,7 @@ class _View:
         self.owners: dict[TopicPartition, str] = {}
         self.registers: dict[TopicPartition, _Register] = {}
         self.emptied_at: int | None = None
+        self.appended = 0
 
     def delete(self) -> None:
         """The group is deleted; generations of a new group with this name start again."""
@@ -183,6 +198,7 @@ class Invariants:
         self._base = 0
         self._writes = 0
         self._sessions = Sessions()
+        self._answers = Answers()
         self._loaded_at = 0
 
     def _view(self, group_id: str) -> _View:
@@ -214,6 +230,7 @@ class Invariants:
         self._patient.clear()
         self._appended = self._durable = self._base = 0
         self._sessions.forget()
+        self._answers.forget()
         self._forget_states()
 
     def on_disk(self, last: int) -> None:
@@ -247,6 +264,7 @@ class Invariants:
         if isinstance(event, machines.Tick):
             self._check_kept(machine, now)
         self._sessions.handled(machine, event, effects, now)
+        self._answers.handled(machine, event, effects, now)
 
     def _note_event(self, machine: GroupMachine, event: events.Event, now: int, touched: set[str]) -> None:
         if isinstance(event, events.Request):
@@ -278,6 +296,7 @@ class Invariants:
     def _forget_states(self) -> None:
         for view in self._views.values():
             view.state = None
+            view.appended = 0
 
     def _check_patience(self, now: int) -> None:
         for waiting, patience_ms in ((self._quick, _ANSWER_WITHIN_MS), (self._patient, self.patience_ms)):
@@ -302,6 +321,7 @@ class Invariants:
     def _note_append(self, records: Sequence[events.LogRecord], touched: set[str], now: int) -> None:
         self._appended += 1
         for key, value in records:
+            self._view(_group_of(key)).appended = self._appended
             if isinstance(key, m.OffsetCommitKey):
                 view = self._view(key.group)
                 self._writes += 1
@@ -412,6 +432,7 @@ class Invariants:
         asked.answer = reply.message
         asked.after = reply.after
         message = asked.request.message
+        self._check_shown(message, reply)
         if isinstance(message, m.JoinGroupRequest):
             self._check_join(message, reply.message)
         elif isinstance(message, m.SyncGroupRequest):
@@ -420,6 +441,16 @@ class Invariants:
             self._check_commit(message, reply, self._appended if before is None else before)
         elif isinstance(message, m.OffsetFetchRequest):
             self._check_fetch(asked, message, reply.message)
+
+    def _check_shown(self, message: Any, reply: events.Reply) -> None:
+        """An answer that shows what a group is waits until that is in the log."""
+        named = _SHOWING.get(type(message))
+        is_refused = bool(getattr(reply.message, "error_code", ErrorCode.NONE))
+        for group_id in () if named is None or is_refused else named(message):
+            append = self._view(group_id).appended
+            if reply.after < append and append > self._durable:
+                text = f"{type(message).__name__} about {group_id!r} waits for append {reply.after}, not for {append}"
+                raise ViolationError("durable first", text)
 
     def _check_join(self, request: m.JoinGroupRequest, answer: m.JoinGroupResponse) -> None:
         if answer.error_code:
@@ -527,6 +558,12 @@ class Invariants:
             if write.append > self._durable:
                 raise ViolationError("durable first", f"offset {write.offset} was read before it was on disk")
             register.seen(write.number)
+
+
+def _group_of(key: Any) -> str:
+    """Return the group that a record is of."""
+    group_id: str = key.group if hasattr(key, "group") else key.group_id
+    return group_id
 
 
 def _is_kept(write: _Write) -> bool:

@@ -23,16 +23,16 @@ members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
-from kcoord_wire import messages as m
+from kcoord_wire import EncodeError
 from kcoord_wire.assignors import ASSIGNORS, Assignor, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.consumer.member_events import CLIENT_VERSIONS, Offer, Polled, Rejoin, Stalled, Subscribe
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
@@ -56,6 +56,7 @@ from kcoord_wire.kernel.virtual.world import World
 from kcoord_wire.worlds.group.client_bugs import assignors_with, machine_with
 from kcoord_wire.worlds.group.laws import Invariants
 from kcoord_wire.worlds.group.members import Idle, MemberOptions, MemberProcess, Members, check_known
+from kcoord_wire.worlds.group.strays import HARMLESS, STALE_REQUESTS, draw_strays, make_stale
 from kcoord_wire.worlds.group.virtual_coordinator import VirtualCoordinator
 from kcoord_wire.worlds.group.wire import GroupNetwork, Tap, VirtualTopics
 
@@ -451,7 +452,7 @@ class Cluster(CoordinatorWorld[MemberProcess]):
 
     # ---- requests of others
 
-    def send_stale(self, kind: str, name: str, ahead: int = 0) -> None:
+    def send_stale(self, kind: str, name: str, ahead: int = 0, wrong: str = "", version: int | None = None) -> None:
         """Send a request that no running member sent: an administrator's, or one that a client sent long ago.
 
         It goes past all faults, and its answer is discarded.
@@ -459,73 +460,22 @@ class Cluster(CoordinatorWorld[MemberProcess]):
         :param kind: a key of `STALE_REQUESTS`: ``heartbeat``, ``sync`` or ``commit`` for the member `name`; ``leave``
             (an administrator removes it); ``simple commit`` from outside the group; ``delete group`` ...
         :param name: the process whose group, member id and generation it carries
-        :param ahead: added to the generation
+        :param ahead: added to the generation; other than 0 has ``fetch`` ask for all offsets, ``list`` for some groups
+        :param wrong: a key of `WRONG`: what is wrong with it besides
+        :param version: None for the last; nothing is sent if the request cannot be encoded in it
         :raises ValueError: no such kind
         """
         process = self.processes.get(name)
         if process is None or not self.is_up:
             return
-        if kind not in STALE_REQUESTS:
-            raise ValueError(f"no stale request is called {kind!r}")
-        self.send(*STALE_REQUESTS[kind](self, process.member, ahead))
+        check_known("stale request", [kind], STALE_REQUESTS)
+        with suppress(EncodeError):
+            self.send(*make_stale(self, kind, process, ahead, wrong, version))
 
 
 def _offered(options: MemberOptions) -> list[Assignor]:
     """Return the assignors of a member, with what its bugs do to them."""
     return assignors_with(options.bugs, options.offered())
-
-
-# ---- stale requests
-
-_Stale = tuple[Any, int]  # a message and its version
-
-
-def _identity(member: MemberMachine, ahead: int) -> dict[str, Any]:
-    return {
-        "group_id": member.settings.group_id,
-        "generation_id": member.generation_id + ahead,
-        "member_id": member.member_id,
-    }
-
-
-def _removal(_world: Cluster, member: MemberMachine, _ahead: int) -> _Stale:
-    instance_id = member.settings.group_instance_id
-    removed = m.LeaveGroupRequestMemberIdentity(member_id=member.member_id)
-    if instance_id is not None:
-        removed = m.LeaveGroupRequestMemberIdentity(group_instance_id=instance_id)
-    return m.LeaveGroupRequest(group_id=member.settings.group_id, members=[removed]), 5
-
-
-def _simple_commit(world: Cluster, member: MemberMachine, _ahead: int) -> _Stale:
-    partition = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=world.fresh_offset())
-    topic = m.OffsetCommitRequestTopic(name=min(world.topics), partitions=[partition])
-    return m.OffsetCommitRequest(group_id=member.settings.group_id, topics=[topic]), 9
-
-
-def _commit(world: Cluster, member: MemberMachine, ahead: int) -> _Stale:
-    request, version = _simple_commit(world, member, ahead)
-    request.generation_id_or_member_epoch = member.generation_id + ahead
-    request.member_id = member.member_id
-    return request, version
-
-
-def _deleted_offsets(world: Cluster, member: MemberMachine, _ahead: int) -> _Stale:
-    partitions = [m.OffsetDeleteRequestPartition(partition_index=0)]
-    topic = m.OffsetDeleteRequestTopic(name=min(world.topics), partitions=partitions)
-    return m.OffsetDeleteRequest(group_id=member.settings.group_id, topics=[topic]), 0
-
-
-STALE_REQUESTS: Final[Mapping[str, Callable[[Cluster, MemberMachine, int], _Stale]]] = {
-    "heartbeat": lambda _, member, ahead: (m.HeartbeatRequest(**_identity(member, ahead)), 4),
-    "sync": lambda _, member, ahead: (m.SyncGroupRequest(**_identity(member, ahead)), 5),
-    "leave": _removal,
-    "commit": _commit,
-    "simple commit": _simple_commit,
-    "delete group": lambda _, member, __: (m.DeleteGroupsRequest(groups_names=[member.settings.group_id]), 2),
-    "delete offsets": _deleted_offsets,
-    "describe": lambda _, member, __: (m.DescribeGroupsRequest(groups=[member.settings.group_id]), 5),
-    "list": lambda *_: (m.ListGroupsRequest(), 5),
-}
 
 
 # ---- random runs
@@ -668,7 +618,13 @@ ROWS: Final = (
     row(8, "crash_coordinator", one_of(0, 200, 3_000, 12_000), one_of(0, 100, 1_500), one_of(0, 1, 2, 3, 5, 9)),
     row(4, "fail_disk", one_of(10, 2_000, 9_000), between(0, 3)),
     row(2, "subscribe", process_name, GroupDraw.some_topics),
-    row(3, "send_stale", one_of(*STALE_REQUESTS), process_name, one_of(-1, 0, 1)),
+    row(
+        3,
+        "send_stale",
+        one_of(*HARMLESS),
+        process_name,
+        one_of(-1, 0, 1),
+    ),
     row(2, "add_partitions", GroupDraw.topic, between(1, 3)),
 )
 
@@ -690,4 +646,7 @@ def random_script(seed: int, actions: int = 40) -> Script[Cluster]:
         "segment_bytes": random.choice([1_000, 4_000, 65_536]),
         "min_compaction_bytes": random.choice([2_000, 10_000, 65_536]),
     }
-    return Script(Cluster, seed, options, [*first, *drawn, *draw_moves(seed, drawn[-1].at if drawn else 0)])
+    until = drawn[-1].at if drawn else 0
+    return Script(
+        Cluster, seed, options, [*first, *drawn, *draw_moves(seed, until), *draw_strays(seed, draw.names, until)]
+    )

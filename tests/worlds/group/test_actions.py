@@ -15,10 +15,13 @@ from kcoord_wire.worlds.group.world import Cluster
 
 STALE = {
     "heartbeat": m.HeartbeatRequest,
+    "join": m.JoinGroupRequest,
     "sync": m.SyncGroupRequest,
     "leave": m.LeaveGroupRequest,
     "commit": m.OffsetCommitRequest,
     "simple commit": m.OffsetCommitRequest,
+    "brief commit": m.OffsetCommitRequest,
+    "fetch": m.OffsetFetchRequest,
     "delete group": m.DeleteGroupsRequest,
     "delete offsets": m.OffsetDeleteRequest,
     "describe": m.DescribeGroupsRequest,
