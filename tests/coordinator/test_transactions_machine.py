@@ -11,7 +11,14 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import IllegalMoveError, Request
 from kcoord_wire.coordinator.transactions import machine as module
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.coordinator.transactions.transaction import TRANSITIONS, Move, State, Transaction, transaction_record
+from kcoord_wire.coordinator.transactions.transaction import (
+    NO_PRODUCER,
+    TRANSITIONS,
+    Move,
+    State,
+    Transaction,
+    transaction_record,
+)
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.scripted import Topics
@@ -227,13 +234,14 @@ def test_unused_ids_expire_and_open_ones_do_not() -> None:
     script = TransactionScript(transactional_id_expiration_ms=1_000)
     script.producer("idle")
     producer = script.producer("busy")
-    script.wait(3_599_000)
+    script.wait(3_599_500)
     assert script.add(producer, name="busy") == [0]
-    script.wait(1_000)
+    script.producer("young")
+    script.wait(500)
     answer = script.ask(m.ListTransactionsRequest(), 1)
-    assert [each.transactional_id for each in answer.transaction_states] == ["busy"]
+    assert [each.transactional_id for each in answer.transaction_states] == ["busy", "young"]
     script.restart()
-    assert list(script.machine.transactions) == ["busy"]
+    assert list(script.machine.transactions) == ["busy", "young"]
 
 
 def test_further_transactional_ids_wait_for_an_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,6 +393,7 @@ def test_after_the_last_epoch_comes_a_new_producer_id(expected: tuple[int, int] 
     subject = transaction(LAST)
     assert subject.initialise(expected, lambda: 2, 60_000, 5) == ErrorCode.NONE
     assert (subject.producer_id, subject.producer_epoch, subject.previous_producer_id) == (2, 0, 1)
+    assert subject.last_producer_epoch == (NO_PRODUCER if expected is None else LAST), "which it may repeat"
     assert subject.accepts_producer((1, LAST)), "its answer may have been lost"
     assert not subject.accepts_producer((1, 3))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from kcoord_wire import messages as m
 from kcoord_wire.coordinator import transaction_flow
 from kcoord_wire.coordinator.core import groups, offsets
 from kcoord_wire.coordinator.core.events import AppendMarker, Event, Reply, WriteMarkers
@@ -38,6 +39,14 @@ def marker_before_the_outcome_is_on_disk(_event: Event, effects: list[Any]) -> l
 @changes_effects(TransactionMachine)
 def answers_before_the_write(_event: Event, effects: list[Any]) -> list[Any]:
     return [replace(effect, after=0) if isinstance(effect, Reply) else effect for effect in effects]
+
+
+@changes_effects(TransactionMachine)
+def ends_answer_with_the_old_epoch(_event: Event, effects: list[Any]) -> list[Any]:
+    for effect in effects:
+        if isinstance(effect, Reply) and isinstance(effect.message, m.EndTxnResponse) and not effect.message.error_code:
+            effect.message.producer_epoch -= 1
+    return effects
 
 
 @replaces(Transaction, "fence")
@@ -240,7 +249,8 @@ def fails_where_nothing_is_open(end: Any, self: PartitionLog, producer_id: int, 
 
 PLANTED: list[tuple[Plant, str]] = [
     (marker_before_the_outcome_is_on_disk, "decided first"),
-    (answers_before_the_write, "whole|fenced"),
+    (answers_before_the_write, "durable first"),
+    (ends_answer_with_the_old_epoch, "answered"),
     (time_out_keeps_the_epoch, "whole"),
     (kafka_14402, "no hanging"),
     (late_offsets_are_taken, "settles"),

@@ -3,6 +3,8 @@
 ``transitions``        a transactional id changes its state by the moves of `TRANSITIONS` only
 ``decision stands``    an outcome that is on disk is that of the transaction for ever, whatever crashes
 ``log is complete``    what is read from the log is a state that was written, no earlier than the last that is on disk
+``durable first``      an answer about a transactional id waits until what was written of it is on disk
+``answered``           InitProducerId and EndTxn answer with the producer that the log has from then on
 ``on time``            no transaction is open for longer than its timeout
 ``no hanging``         a transaction that is open in a partition is one that the coordinator knows, with that partition
 ``described``          DescribeTransactions, ListTransactions and DescribeProducers agree with the log
@@ -33,7 +35,7 @@ from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.core import apis, events
 from kcoord_wire.coordinator.core.events import Reply, Request
 from kcoord_wire.coordinator.host import Host
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
@@ -285,6 +287,8 @@ class Invariants:
         appends = [effect for effect in effects if isinstance(effect, events.Append)]
         for number, effect in enumerate(appends, start=machine.appended - len(appends) + 1):
             self._note(number, effect.records)
+        if isinstance(event, events.Request):
+            self._check_answer(event, effects)
         states = {name: transaction.state for name, transaction in machine.transactions.items()}
         if isinstance(event, events.Load):
             self._check_loaded(machine, event.partitions)
@@ -307,6 +311,22 @@ class Invariants:
                 self._completed.append(_outcome(before))
             self._appended.append(_Kept(append, name, value))
             self._latest[name] = value
+
+    def _check_answer(self, request: events.Request, effects: Sequence[events.Effect]) -> None:
+        message: Any = request.message
+        for reply in (each for each in effects if isinstance(each, events.Reply) and each.token == request.token):
+            answer: Any = reply.message
+            for name in () if getattr(answer, "error_code", ErrorCode.NONE) in _OF_ANY_STATE else _ids(message):
+                append = max((kept.append for kept in self._appended if kept.transactional_id == name), default=0)
+                if reply.after < append:
+                    text = f"{type(message).__name__} of {name} waits for append {reply.after}, not for {append}"
+                    raise ViolationError("durable first", text)
+            is_end = isinstance(answer, m.EndTxnResponse) and request.version >= apis.BUMPED_FROM
+            if (is_end or isinstance(answer, m.InitProducerIdResponse)) and not answer.error_code:
+                given = answer.producer_id, answer.producer_epoch
+                expected = _next_producer(self._latest[message.transactional_id])
+                if given != expected:
+                    raise ViolationError("answered", f"{message} gets {given}, the log has {expected}")
 
     def _check_moves(self, states: Mapping[str, State]) -> None:
         for name, state in states.items():
@@ -424,19 +444,25 @@ class Invariants:
 
     def check_descriptions(self, host: Host) -> None:
         """Compare what tools see with the log."""
-        machine = host.transactions.machine
+        machine, now = host.transactions.machine, self._clock.time_ms
         ask = m.DescribeTransactionsRequest(transactional_ids=sorted(self._latest))
-        for each in _answer(machine.handle(events.Request(0, ask, 0), self._clock.time_ms)).transaction_states:
-            value = self._latest[each.transactional_id]
-            partitions = {(topic.topic, number) for topic in each.topics for number in topic.partitions}
-            seen = (each.error_code, each.transaction_state, each.producer_id, each.producer_epoch, partitions)
-            expected = (0, _state(value).value, value.producer_id, value.producer_epoch, _partitions(value))
-            if seen != expected:
-                raise ViolationError("described", f"{each.transactional_id} is {seen}, the log has {expected}")
-        listed = _answer(machine.handle(events.Request(0, m.ListTransactionsRequest(), 1), self._clock.time_ms))
-        states = {(each.transactional_id, each.transaction_state) for each in listed.transaction_states}
-        if states != {(name, _state(value).value) for name, value in self._latest.items()}:
-            raise ViolationError("described", f"{states} are listed, the log has others")
+        described = _answer(machine.handle(events.Request(0, ask, 0), now)).transaction_states
+        seen = {each.transactional_id: _described(each) for each in described}
+        expected = {name: _as_described(value) for name, value in self._latest.items()}
+        if seen != expected:
+            raise ViolationError("described", f"{seen} are described, the log has {expected}")
+        for ask_list, unknown, is_wanted in _LISTS:
+            listed = _answer(machine.handle(events.Request(0, ask_list, 2), now))
+            shown = {
+                (each.transactional_id, each.producer_id, each.transaction_state) for each in listed.transaction_states
+            }
+            of = {
+                (name, value.producer_id, _state(value).value)
+                for name, value in self._latest.items()
+                if is_wanted(name, value, now)
+            }
+            if shown != of or listed.unknown_state_filters != unknown:
+                raise ViolationError("described", f"{listed} is the list for {ask_list}, the log has {of}")
         self._check_producers(host)
 
     def _check_producers(self, host: Host) -> None:
@@ -499,6 +525,31 @@ def _partitions(value: m.TransactionLogValue) -> set[Partition]:
     return {(topic.topic, number) for topic in value.transaction_partitions or () for number in topic.partition_ids}
 
 
+def _next_producer(value: m.TransactionLogValue) -> tuple[int, int]:
+    if value.next_producer_id >= 0:
+        return value.next_producer_id, 0
+    return value.producer_id, value.producer_epoch
+
+
+def _ids(message: Any) -> list[str]:
+    """Return the transactional ids that a request names."""
+    if isinstance(message, m.AddPartitionsToTxnRequest):
+        return [message.v3_and_below_transactional_id, *(each.transactional_id for each in message.transactions)]
+    name = getattr(message, "transactional_id", None)
+    return [] if name is None else [name]
+
+
+def _described(each: m.DescribeTransactionsResponseTransactionState) -> tuple[object, ...]:
+    partitions = {(topic.topic, number) for topic in each.topics for number in topic.partitions}
+    times = each.transaction_timeout_ms, each.transaction_start_time_ms
+    return (each.error_code, each.transaction_state, each.producer_id, each.producer_epoch, *times, partitions)
+
+
+def _as_described(value: m.TransactionLogValue) -> tuple[object, ...]:
+    times = value.transaction_timeout_ms, value.transaction_start_timestamp_ms
+    return (0, _state(value).value, value.producer_id, value.producer_epoch, *times, _partitions(value))
+
+
 def _answer(effects: Sequence[events.Effect]) -> Any:
     (reply,) = effects
     assert isinstance(reply, events.Reply)
@@ -506,3 +557,26 @@ def _answer(effects: Sequence[events.Effect]) -> Any:
 
 
 _COMPLETE: Final = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
+_OF_ANY_STATE: Final = (
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""Errors that say nothing of a transactional id."""
+_LONG_MS: Final = 1_000
+_LISTS: Final[Sequence[tuple[m.ListTransactionsRequest, Sequence[str], Callable[[str, Any, int], bool]]]] = (
+    (m.ListTransactionsRequest(), [], lambda name, value, now: True),
+    (
+        m.ListTransactionsRequest(state_filters=["Ongoing", "Unheard"]),
+        ["Unheard"],
+        lambda name, value, now: _state(value) is State.ONGOING,
+    ),
+    (
+        m.ListTransactionsRequest(duration_filter=_LONG_MS),
+        [],
+        lambda name, value, now: now - value.transaction_start_timestamp_ms > _LONG_MS,
+    ),
+    (m.ListTransactionsRequest(transactional_id_pattern="t[13]"), [], lambda name, value, now: name in ("t1", "t3")),
+)
+"""Requests of operators, the state filters that no state has, and which transactional ids they are for."""
