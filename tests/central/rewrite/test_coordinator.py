@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.coordinator import MOST_NAMES, spread
 from kcoord_wire.central.rewrite.events import RewriteError
-from kcoord_wire.central.rewrite.layout import CONTROLLER_EPOCH, SHARDS, parse_owners
+from kcoord_wire.central.rewrite.layout import CONTROLLER_EPOCH, SHARDS, parse_owners, shard_path
 from kcoord_wire.kernel.machines import Received
 from kcoord_wire.zookeeper.requests import ANY_VERSION, Ask, SetData
 from tests.support.rewrite_brokers import (
@@ -51,6 +52,21 @@ def test_a_broker_that_lost_its_shard_cannot_write() -> None:
     assert heir.committed() == [7]
 
 
+@pytest.mark.parametrize("writes", [lambda member: member.commit(6), lambda member: member.join("other")])
+def test_a_shard_whose_write_was_refused_is_retaken(writes: Callable[[Consumer], object]) -> None:
+    """Somebody has written the shard's node, and no watch fires, since the assignment is the same."""
+    world, (member,) = world_of(1)
+    epoch = world.coordinator.machine.shards.own[SHARD].epoch
+    world.zookeeper.write(SetData(shard_path(SHARD), b"9", ANY_VERSION))
+    writes(member)
+    world.run(0)
+    assert world.coordinator.machine.shards.own[SHARD].epoch == epoch + 2
+    again = Consumer(world)
+    again.consumer_id, again.generation = member.consumer_id, member.generation
+    assert again.heartbeat() == 0
+    assert again.commit(6) == 0
+
+
 def test_a_broker_without_connection_to_zookeeper_stops_at_once() -> None:
     world, (member,) = world_of(1, brokers=2)
     waiting = Consumer(world)
@@ -88,7 +104,9 @@ def test_two_brokers_with_one_id_do_not_depose_each_other() -> None:
     second = world.add_broker(1, "elsewhere", under=2)
     world.run(5_000)
     terms = {number: shard.epoch for number, shard in first.machine.shards.own.items()}
+    elections = world.data(CONTROLLER_EPOCH)
     world.run(20_000)
+    assert world.data(CONTROLLER_EPOCH) == elections
     assert terms == {number: shard.epoch for number, shard in first.machine.shards.own.items()}
     assert len(terms) == 4
     assert second.machine.shards.own == {}

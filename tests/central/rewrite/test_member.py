@@ -13,6 +13,8 @@ from kcoord_wire.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
     MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
@@ -325,6 +327,14 @@ def test_wildcard_asks_for_all_topics_and_filters() -> None:
     assert driven.sent() == MetadataRequest(topics=[])
     driven.lists("pay", "orders", "payments", "orders-dead")
     assert driven.sent().topics == ["orders", "pay"]
+
+
+def test_wildcard_leaves_out_topics_with_an_error() -> None:
+    driven = Driven(whitelist=".*")
+    driven.finds()
+    gone = MetadataResponseTopic(name="gone", error_code=RewriteError.UNKNOWN_TOPIC_OR_PARTITION)
+    driven.answers(MetadataResponse(topics=[gone, MetadataResponseTopic(name="orders")]))
+    assert driven.sent().topics == ["orders"]
 
 
 def test_wildcard_rejoins_when_the_list_has_changed() -> None:
