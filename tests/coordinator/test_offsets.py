@@ -142,6 +142,17 @@ def test_unknown_topic_ids_fail_alone(script: Script) -> None:
     assert answer.groups[0].topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_ID
 
 
+@pytest.mark.parametrize("version", [9, 10])
+def test_offsets_of_a_topic_that_is_gone_have_no_id(version: int, script: Script) -> None:
+    """It was deleted in an earlier process, whose log says nothing of that."""
+    assert script.commit(5, topic="payments") == 0
+    assert script.commit(6, topic="orders") == 0
+    del script.topics.known["payments"]
+    request = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id="g", topics=None)])
+    (found,) = script.ask(request, version).groups
+    assert len(found.topics) == (1 if version >= 10 else 2)
+
+
 def test_offsets_are_deleted_unless_subscribed_to(script: Script) -> None:
     (member_id,) = script.stable("a")
     for topic in ("orders", "payments"):

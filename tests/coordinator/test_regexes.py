@@ -51,11 +51,13 @@ def test_patterns_match_whole_names(pattern: str, names: set[str]) -> None:
     ["(", "[", "a{2,1}", r"(a)\1", "(?=a)", "(?<!a)b", "(?P>x)", "((a{1000}){1000}){1000}", "a" * (MAX_PATTERN + 1)],
 )
 def test_what_is_no_pattern_of_re2_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidRegexError):
+    with pytest.raises(InvalidRegexError) as refused:
         compile_regex(pattern)
+    assert not str(refused.value).startswith("b'"), "the library's text is bytes"
     script = ConsumerScript()
     answer = script.enter("a", topics=[], subscribed_topic_regex=pattern)
     assert answer.error_code == E.INVALID_REGULAR_EXPRESSION
+    assert (answer.error_message or "").startswith(f"The pattern {pattern}"[:900])
     assert (script.machine.groups, script.log) == ({}, [])
 
 
@@ -159,5 +161,7 @@ def test_many_topics_are_matched_in_several_heartbeats(script: ConsumerScript, m
 def test_a_group_has_a_bounded_number_of_patterns(script: ConsumerScript) -> None:
     for number in range(MAX_PATTERNS):
         assert script.enter(f"m{number}", topics=[], subscribed_topic_regex=f"p{number}").error_code == 0
-    assert script.enter("more", topics=[], subscribed_topic_regex="q").error_code == E.INVALID_REGULAR_EXPRESSION
+    more = script.enter("more", topics=[], subscribed_topic_regex="q")
+    assert more.error_code == E.INVALID_REGULAR_EXPRESSION
+    assert f"{MAX_PATTERNS} patterns" in (more.error_message or "")
     assert script.enter("same", topics=[], subscribed_topic_regex="p0").error_code == 0

@@ -385,5 +385,5 @@ def assignment_bytes(topics: TopicNames, held: Target | Mapping[uuid.UUID, Colle
     """Return partitions as a classic member gets them, in the version of the subscription that it has sent."""
     named = ((topics.name_of(topic_id), sorted(partitions)) for topic_id, partitions in held.items())
     partitions = {name: numbers for name, numbers in named if name is not None}
-    version = min(int.from_bytes(metadata[:2], "big"), _NEWEST)
+    version = min(int.from_bytes(metadata[:2]), _NEWEST)
     return ConsumerProtocol(version).encode_assignment(MemberAssignment(partitions))

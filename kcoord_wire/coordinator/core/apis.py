@@ -43,7 +43,6 @@ BATCH_LEAVE_FROM: Final = 3  # LeaveGroup (KIP-345)
 # OffsetCommit, OffsetFetch
 GROUP_OFFSETS_FROM: Final = 1  # both; offsets of version 0 were in ZooKeeper
 TIMESTAMP_VERSION: Final = 1  # OffsetCommit: the only one in which a client sets the time of a commit
-RETENTION_VERSIONS: Final = range(2, 5)  # OffsetCommit: those in which a client says how long to keep the offset
 GROUP_NOT_FOUND_FROM: Final = 9  # OffsetCommit (KIP-848)
 FETCH_ERROR_FROM: Final = 2  # OffsetFetch: an error of the group is at the top, not on each partition
 BATCH_FETCH_FROM: Final = 8  # OffsetFetch (KIP-709)

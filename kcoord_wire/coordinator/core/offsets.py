@@ -31,7 +31,6 @@ from kcoord_wire.coordinator.core.apis import (
     BATCH_FETCH_FROM,
     GROUP_NOT_FOUND_FROM,
     GROUP_OFFSETS_FROM,
-    RETENTION_VERSIONS,
     TIMESTAMP_VERSION,
     TOPIC_IDS_FROM,
     TXN_TOPIC_IDS_FROM,
@@ -221,7 +220,7 @@ def commit(
         group = Group(message.group_id, effects.now)
     records: list[LogRecord] = []
     outcomes: list[_Outcome] = []
-    expires = _expire_timestamp(request, message, effects.now)
+    expires = _expire_timestamp(message, effects.now)
     for asked in existing:
         committed = _committed(asked.item, config, _commit_timestamp(request, asked.item, effects.now), expires)
         if committed is None:
@@ -299,8 +298,9 @@ def _commit_timestamp(request: Request, item: m.OffsetCommitRequestPartition, no
     return item.commit_timestamp if request.version == TIMESTAMP_VERSION and item.commit_timestamp >= 0 else now
 
 
-def _expire_timestamp(request: Request, message: m.OffsetCommitRequest, now: int) -> int:
-    if request.version in RETENTION_VERSIONS and message.retention_time_ms >= 0:
+def _expire_timestamp(message: m.OffsetCommitRequest, now: int) -> int:
+    """Return when an offset expires by the client's wish, which only versions 2 to 4 have."""
+    if message.retention_time_ms >= 0:
         return min(now + message.retention_time_ms, MAX_INT64)
     return FOREVER
 

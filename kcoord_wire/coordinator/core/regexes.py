@@ -56,7 +56,7 @@ def compile_regex(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options=options)
     except re2.error as cause:
-        detail = cause.args[0] if cause.args else cause
+        (detail,) = cause.args
         text = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
         raise InvalidRegexError(text) from None
 

@@ -385,8 +385,7 @@ def _check_case(case: _Case, request: events.Request, answer: Any) -> None:
 def _check_committed(request: events.Request, effects: Sequence[events.Effect], now: int) -> None:
     """Check that what is written of a commit is what was asked for."""
     message: Any = request.message
-    has_retention = request.version in apis.RETENTION_VERSIONS and message.retention_time_ms >= 0
-    expires = now + message.retention_time_ms if has_retention else FOREVER
+    expires = FOREVER if message.retention_time_ms < 0 else now + message.retention_time_ms
     asked = {
         (message.group_id, topic.name, each.partition_index): (
             *(each.committed_offset, each.committed_leader_epoch, each.committed_metadata or "", now, expires),

@@ -71,6 +71,15 @@ def test_who_may_join(config: dict[str, Any], options: dict[str, Any], code: E) 
         assert answer.member_id
 
 
+def test_a_static_member_comes_back_to_a_full_group() -> None:
+    script = group(consumer_max_size=2)
+    member_id, _ = joined(script, instance="i")
+    again = script.answers[script.join(instance="i")]
+    assert (again.error_code, len(script.group.members)) == (E.NONE, 2)
+    assert again.member_id != member_id
+    assert script.answers[script.join("x", instance="j")].error_code == E.GROUP_MAX_SIZE_REACHED
+
+
 def test_members_need_a_protocol_in_common(script: ConsumerScript) -> None:
     joined(script, names=("range", "sticky"))
     assert script.answers[script.join("y", names=("roundrobin",))].error_code == E.INCONSISTENT_GROUP_PROTOCOL

@@ -123,6 +123,7 @@ def test_commits_in_transactions_are_fenced_alike(
     ("member_id", "epoch", "code"),
     [
         (None, -1, E.NONE),
+        (None, 2, E.UNKNOWN_MEMBER_ID),
         ("a", 2, E.NONE),
         ("a", 1, E.STALE_MEMBER_EPOCH),
         ("a", 3, E.STALE_MEMBER_EPOCH),
