@@ -83,3 +83,15 @@ function head(...columns) {
 function listTo(element, ...children) {
   element.replaceChildren(...children.flat().filter(Boolean));
 }
+
+// Follow the system's theme until the button chooses one.
+function theme() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const set = (dark) => {
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    $("theme").setAttribute("aria-pressed", String(dark));
+  };
+  set(system.matches);
+  system.addEventListener("change", (event) => set(event.matches));
+  $("theme").addEventListener("click", () => set(document.documentElement.dataset.theme !== "dark"));
+}

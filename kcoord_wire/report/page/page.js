@@ -146,18 +146,7 @@ function allGroups() {
   }
 }
 
-// ---- theme and keys
-
-function theme() {
-  const system = window.matchMedia("(prefers-color-scheme: dark)");
-  const set = (dark) => {
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
-    $("theme").setAttribute("aria-pressed", String(dark));
-  };
-  set(system.matches);
-  system.addEventListener("change", (event) => set(event.matches));
-  $("theme").addEventListener("click", () => set(document.documentElement.dataset.theme !== "dark"));
-}
+// ---- keys
 
 // Go to the rebalance after or before the one visited last.
 function step(by) {
