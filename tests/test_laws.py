@@ -62,6 +62,7 @@ MAY_IMPORT = {
     | CODEC - {"codec"},
     "coordinator": {
         "log",
+        "recorder",
         "coordinator.consumer_groups",
         "coordinator.core",
         "coordinator.log",
@@ -103,7 +104,7 @@ MAY_IMPORT = {
     "forensics.records": {"forensics"} | FRAMES - {"recorder", "capture"},
     "forensics.marshal": {"forensics", "forensics.detectors", "marshal", "messages"} | GROUND,
     "forensics.detectors": {"forensics", "forensics.lines", "clients"} | GROUND,
-    "control": {"", "kernel", "coordinator", "coordinator.core", "json_schemas"},
+    "control": {"", "kernel", "protocol", "coordinator", "coordinator.core", "json_schemas"},
     "watch": {"clients", "forensics", "forensics.detectors", "kernel", "report"} | GROUND,
     "report": {"codec", "forensics", "forensics.detectors"} | GROUND,
     "spark": {"kernel", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}

@@ -24,6 +24,7 @@ from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.subscriptions import MemberSubscription
 from kcoord_wire.codec.fields import number_runs
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Held
+from kcoord_wire.coordinator.consumer_groups.progress import preferred_assignor
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport
 from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, Group, Member, State, TopicNames
 from kcoord_wire.coordinator.metrics import Metrics, durations
@@ -47,6 +48,7 @@ class MemberDescription:
     :ivar assignment: topic to partitions; None if it is not a consumer's
     :ivar awaited: the request that the rebalance in progress waits for, ``JoinGroup``, ``SyncGroup`` or
         ``ConsumerGroupHeartbeat``; None if none
+    :ivar member_epoch: the assignment epoch that a member of KIP-848 has reached; None in a classic group
     """
 
     member_id: str
@@ -57,6 +59,7 @@ class MemberDescription:
     owned: Mapping[str, tuple[int, ...]]
     assignment: Mapping[str, tuple[int, ...]] | None
     awaited: str | None
+    member_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class GroupDescription:
     :ivar state_since: ms since the epoch
     :ivar generation_id: the current one; of a group of KIP-848 its group epoch
     :ivar protocol_type: ``consumer``, ``connect`` ...; None for a group that never had a member
-    :ivar protocol: the assignor of the current generation; None in a group without members
+    :ivar protocol: the assignor of the current generation, of a group of KIP-848 that of the next target; None in a
+        group without members
     :ivar leader_id: the member that computes the assignment; None likewise
     :ivar members: in the order in which they were added
     :ivar joining: member ids that were given out and are not used yet (KIP-394)
@@ -78,6 +82,7 @@ class GroupDescription:
     :ivar is_settled: no rebalance is in progress, and none is certain to follow: the group is Stable, every member has
         fetched its assignment, and no member owned a partition that it was not assigned. A cooperative member revokes
         such a partition and joins again (KIP-429).
+    :ivar assignment_epoch: of a group of KIP-848, the group epoch for which the assignment was computed; else None
     """
 
     group_id: str
@@ -92,6 +97,7 @@ class GroupDescription:
     offsets: Mapping[str, Mapping[int, int]]
     rebalance: RebalanceAccount | None
     is_settled: bool
+    assignment_epoch: int | None = None
 
     @property
     def owners(self) -> dict[tuple[str, int], list[str]]:
@@ -110,10 +116,13 @@ def _revoked(owned: Mapping[str, tuple[int, ...]], assigned: Mapping[str, tuple[
     )
 
 
-def describe_group(group: BaseGroup, topics: TopicNames) -> GroupDescription:
-    """Return a group as it is now."""
+def describe_group(group: BaseGroup, topics: TopicNames, default_assignor: str | None = None) -> GroupDescription:
+    """Return a group as it is now.
+
+    :param default_assignor: of groups of KIP-848 whose members ask for none
+    """
     if isinstance(group, ConsumerGroup):
-        return _describe_consumer_group(group, topics)
+        return _describe_consumer_group(group, topics, default_assignor)
     assert isinstance(group, Group), "there are two kinds of groups"
     rebalance = group.rebalance
     if rebalance is not None:
@@ -142,7 +151,9 @@ def _offsets(group: BaseGroup) -> Mapping[str, Mapping[int, int]]:
     }
 
 
-def _describe_consumer_group(group: ConsumerGroup, topics: TopicNames) -> GroupDescription:
+def _describe_consumer_group(
+    group: ConsumerGroup, topics: TopicNames, default_assignor: str | None
+) -> GroupDescription:
     rebalance = group.rebalance
     if rebalance is not None:
         rebalance = replace(rebalance, joins=[*rebalance.joins], removed=[*rebalance.removed])
@@ -161,6 +172,7 @@ def _describe_consumer_group(group: ConsumerGroup, topics: TopicNames) -> GroupD
             owned={},
             assignment=by_name(member.assigned),
             awaited="ConsumerGroupHeartbeat" if member.member_id in group.unsettled else None,
+            member_epoch=member.epoch,
         )
         for member in group.members.values()
     )
@@ -170,13 +182,14 @@ def _describe_consumer_group(group: ConsumerGroup, topics: TopicNames) -> GroupD
         state_since=group.state_since,
         generation_id=group.epoch,
         protocol_type=group.protocol_type,
-        protocol=None if rebalance is None else rebalance.protocol,
+        protocol=(preferred_assignor(group, default_assignor or "") or None) if members else None,
         leader_id=None,
         members=members,
         joining=(),
         offsets=_offsets(group),
         rebalance=rebalance,
         is_settled=_is_settled(str(group.state), members),
+        assignment_epoch=group.assignment_epoch,
     )
 
 
@@ -281,10 +294,12 @@ class RebalanceLog:
     """Counts, remembers and logs rebalances.
 
     :ivar accounts: the last rebalances that have ended, oldest first
+    :ivar ended: how many have ended since the start
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self.accounts: deque[RebalanceAccount] = deque()
+        self.ended = 0
         self._metrics = metrics
         self._joins = 0  # in `accounts`, and one for each of them
 
@@ -299,6 +314,7 @@ class RebalanceLog:
 
     def _remember(self, rebalance: RebalanceAccount) -> None:
         self.accounts.append(rebalance)
+        self.ended += 1
         self._joins += 1 + len(rebalance.joins)
         while self._joins > REMEMBERED_JOINS and len(self.accounts) > 1:
             self._joins -= 1 + len(self.accounts.popleft().joins)

@@ -24,6 +24,7 @@ from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.requests import Requests
 from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.security.authentication import Session, Users
+from kcoord_wire.coordinator.traffic import TappedConnection
 from kcoord_wire.kernel.peers import BACKLOG, Peers, most_connections
 
 ACCEPT_AT_ONCE: Final = 64  # connections with TLS that are accepted before others are served
@@ -57,7 +58,8 @@ class Listener(Peers[Connection]):
         share: int = 1,
     ) -> None:
         super().__init__(limits, _log, metrics.peers)
-        self.new_connection = partial(Connection, self, metrics, scheduler, broker)
+        self._requests = requests
+        self._of_connection = (self, metrics, scheduler, broker)
         self.receive = requests.receive
         self._forget = requests.forget
         self._users = users
@@ -124,6 +126,13 @@ class Listener(Peers[Connection]):
         for task in handshakes:
             task.cancel()
         await asyncio.gather(*handshakes, return_exceptions=True)
+
+    def new_connection(self) -> Connection:
+        """Return a connection that is to be connected."""
+        traffic = self._requests.traffic
+        if traffic is None:
+            return Connection(*self._of_connection)
+        return TappedConnection(traffic, *self._of_connection)
 
     # ---- TLS
 

@@ -36,6 +36,7 @@ from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, Ad
 from kcoord_wire.coordinator.security.authorization import split
 from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions
 from kcoord_wire.coordinator.topics.topics import Topics
+from kcoord_wire.coordinator.traffic import Traffic
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.heartbeat import HeartbeatResponse
 from kcoord_wire.messages.produce import ProduceRequest
@@ -76,6 +77,7 @@ class Requests:
     :ivar permissions: who may do what; None allows everything
     :ivar faults: what goes wrong; None where nothing can
     :ivar rebalances: accounts of rebalances
+    :ivar traffic: keeps the frames of connections that are made from now on; None keeps none
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Requests:
         pause: Callable[[int], int] = reload_pause,
     ) -> None:
         self.rebalances = RebalanceLog(metrics)
+        self.traffic: Traffic | None = None
         self.host = Host(
             machine,
             store,

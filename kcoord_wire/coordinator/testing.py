@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kcoord_wire.coordinator import overview
 from kcoord_wire.coordinator.core.brokers import NO_LEADER
 from kcoord_wire.coordinator.core.events import Rebalance, RebalanceAccount
 from kcoord_wire.coordinator.description import (
@@ -32,8 +33,18 @@ from kcoord_wire.coordinator.description import (
     shown,
 )
 from kcoord_wire.coordinator.fault_injection import Fault, Faults, Tally
+from kcoord_wire.coordinator.overview import (
+    MOST_FOLLOWED,
+    Changes,
+    PartitionDescription,
+    TopicLag,
+    TransactionDescription,
+)
+from kcoord_wire.coordinator.traffic import Traffic, write_recording
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from kcoord_wire.coordinator.server import Server
 
 
@@ -66,6 +77,24 @@ class Inspection:
         """Return each topic with its number of partitions."""
         return self._call(lambda server: {topic.name: len(topic.logs) for topic in server.host.topics.catalog})
 
+    def topic_lags(self) -> list[TopicLag]:
+        """Return all topics by name, the brokers' own too, with how far each group is behind."""
+        return self._call(lambda server: overview.topic_lags(server.host))
+
+    def partitions(self, topic: str) -> list[PartitionDescription]:
+        """Return the partitions of a topic, with their ends and what groups have committed.
+
+        :raises KeyError: there is no such topic
+        """
+        found = self._call(lambda server: overview.partitions_of(server.host, topic))
+        if found is None:
+            raise KeyError(f"no topic {topic!r}")
+        return found
+
+    def transactions(self) -> list[TransactionDescription]:
+        """Return the transactional ids that have changed last, at most 500, the newest first."""
+        return self._call(lambda server: overview.transactions(server.host))
+
     def groups(self) -> list[GroupDescription]:
         """Return all groups as they are now, by id."""
         return self._call(_describe_all)
@@ -79,6 +108,14 @@ class Inspection:
         if found is None:
             raise KeyError(f"no group {group!r}")
         return found
+
+    def changes(self, since: Changes | None = None, most: int = MOST_FOLLOWED) -> Changes:
+        """Return the groups that have changed since an earlier look, and the rebalances that have ended since.
+
+        :param since: what that look has returned; None for all groups, and the rebalances that are remembered
+        :param most: groups to look at, the first by their ids
+        """
+        return self._call(lambda server: overview.changes(server, since, most, _default_assignor(server)))
 
     def explain(self, group: str) -> str:
         """Return a group as lines for people: state, members, whom a rebalance waits for, and the last rebalance."""
@@ -104,6 +141,25 @@ class Inspection:
     def rebalances(self) -> list[RebalanceAccount]:
         """Accounts of the last rebalances that have ended, oldest first."""
         return self._call(lambda server: list(server.requests.rebalances.accounts))
+
+    def keep_traffic(self) -> None:
+        """Keep what clients that connect from now on say about groups, at most 64 MiB of it, for `write_recording`."""
+
+        def keep(server: Server) -> None:
+            server.requests.traffic = server.requests.traffic or Traffic()
+
+        self._call(keep)
+
+    def write_recording(self, folder: str | PathLike[str]) -> None:
+        """Write what `keep_traffic` has kept as a recording, which `kcoord analyze` reads.
+
+        :raises RuntimeError: nothing is kept, or the coordinator does not run
+        :raises OSError: the folder cannot be written
+        """
+        traffic = self._call(lambda server: server.requests.traffic)
+        if traffic is None:
+            raise RuntimeError("the coordinator does not keep its traffic")
+        write_recording(self._call(lambda _: traffic.events()), folder)
 
     def trigger_rebalance(self, group: str, reason: str = "a test wants it") -> None:
         """Let a group rebalance. Members learn of it by their next heartbeat, and join again; no member is removed.
@@ -449,12 +505,17 @@ def _remove_faults(server: Server, faults: tuple[Fault, ...]) -> None:
 
 def _describe(server: Server, group_id: str) -> GroupDescription | None:
     group = server.host.groups.machine.groups.get(group_id)
-    return None if group is None else describe_group(group, server.host.topics)
+    return None if group is None else describe_group(group, server.host.topics, _default_assignor(server))
 
 
 def _describe_all(server: Server) -> list[GroupDescription]:
     groups = server.host.groups.machine.groups
-    return [describe_group(groups[group_id], server.host.topics) for group_id in sorted(groups)]
+    assignor = _default_assignor(server)
+    return [describe_group(groups[group_id], server.host.topics, assignor) for group_id in sorted(groups)]
+
+
+def _default_assignor(server: Server) -> str:
+    return server.host.groups.machine.config.consumer_assignors[0]
 
 
 def _explain(server: Server, group_id: str) -> str:
