@@ -1,214 +1,338 @@
-// The live page: groups, members, owners, and rebalances as they happen. Its only source is the stream of events; what
-// it draws of the past is what it has seen since it was opened, and the rebalances that the coordinator remembers.
+// The live page: groups, members, owners, and rebalances as they happen; topics, transactions and brokers. Its only
+// source is the control port: a stream of what changes, and tables that are asked for while their tab is open. What it
+// draws of the past is what it has seen since it was opened, and the rebalances that the coordinator remembers.
 
-const WINDOW = 60000, ROW = 22, AXIS = 20, SHOWN = 12;
+const OPEN = 4, PAGE = 50, TICK = 250, ASK = 2000, SILENCE = 25000, AGAIN = 1000;
 const cards = new Map(); // group id -> its card
-let ahead = 0; // the coordinator's clock before ours, in ms
+const live = { brokers: [], leaders: [], lost: 0, ahead: 0, shown: PAGE }; // ahead: the coordinator's clock before ours, in ms
 
-function svg(tag, attributes, text = "") {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text) element.append(text);
-  return element;
+const now = () => live.lost || Date.now() + live.ahead;
+
+function token() {
+  try {
+    const text = decodeURIComponent(location.hash.slice(1));
+    return /^[!-~]*$/.test(text) ? text : "";
+  } catch { return ""; } // it is no token of ours
 }
 
-const named = (member) => member.group_instance_id || member.client_id || member.member_id;
-const runs = (numbers) => {
-  const found = [];
-  for (const number of numbers) {
-    if (found.length && found.at(-1)[1] === number - 1) found.at(-1)[1] = number;
-    else found.push([number, number]);
-  }
-  return found.map(([a, b]) => (a === b ? a : `${a}-${b}`)).join(", ");
-};
-const places = (assignment) => Object.entries(assignment || {}).map(([topic, numbers]) => `${topic} ${runs(numbers)}`).join("; ");
-const held = (member) => Object.values(member.assignment || {}).reduce((sum, numbers) => sum + numbers.length, 0);
-
-class Card {
-  constructor(id) {
-    this.id = id;
-    this.lanes = new Map(); // member id -> its name and what it had when
-    this.rebalances = [];
-    this.title = el("span");
-    this.badge = el("span", { class: "badge" });
-    this.facts = el("p", { class: "quiet" });
-    this.progress = el("p", { class: "progress", hidden: true, role: "status" });
-    this.chart = svg("svg", { class: "live-chart", role: "img" });
-    this.members = el("table", {});
-    this.table = el("table", {});
-    const button = el("button", { type: "button", onclick: () => this.rebalance() }, "Rebalance");
-    const top = el("div", { class: "top" }, el("h2", {}, this.title, " ", this.badge), button);
-    const wide = (table) => el("div", { class: "scroll" }, table);
-    this.element = el("section", { class: "card" }, top, this.facts, this.progress, this.chart, wide(this.members), wide(this.table));
-    this.title.textContent = id;
-    button.setAttribute("aria-label", `Let the group ${id} rebalance`);
-    this.chart.setAttribute("aria-label", `Members of ${id} over the last minute, and its rebalances`);
-  }
-
-  async rebalance() {
-    const answer = await ask(`groups/${encodeURIComponent(this.id)}/rebalance`, "POST", { reason: "asked for on the page" });
-    if (!answer.ok) problem((await answer.json()).error);
-  }
-
-  show(group, rebalances, now) {
-    this.group = group;
-    this.rebalances = rebalances;
-    this.badge.textContent = group.is_settled ? "Stable" : group.state === "Stable" ? "settling" : group.state;
-    this.badge.className = `badge ${group.is_settled ? "info" : group.state === "Empty" ? "" : "warning"}`;
-    listTo(this.facts, [
-      `generation ${group.generation_id}`, group.protocol, counted(group.members.length, "member"),
-      `${rebalances.length} rebalances seen`,
-    ].filter(Boolean).join(" · "));
-    this.remember(group, now);
-    this.listMembers(group);
-    this.listRebalances(rebalances);
-    this.draw(now);
-  }
-
-  remember(group, now) {
-    const present = new Set(group.members.map((member) => member.member_id));
-    for (const [id, lane] of this.lanes) {
-      const last = lane.parts.at(-1);
-      if (!present.has(id) && last.until === null) last.until = now;
-      lane.parts = lane.parts.filter((part) => part.until === null || part.until > now - WINDOW);
-      if (!lane.parts.length) this.lanes.delete(id);
-    }
-    for (const member of group.members) {
-      const lane = this.lanes.get(member.member_id) || { name: named(member), parts: [] };
-      const last = lane.parts.at(-1);
-      const part = { from: now, until: null, held: held(member), awaited: member.awaited };
-      if (!last || last.until !== null || last.held !== part.held || last.awaited !== part.awaited) {
-        if (last && last.until === null) last.until = now;
-        lane.parts.push(part);
-      }
-      this.lanes.set(member.member_id, lane);
-    }
-  }
-
-  listMembers(group) {
-    const rows = group.members.map((member) => el("tr", {},
-      el("th", { scope: "row" }, named(member)), el("td", {}, member.client_host), el("td", {}, places(member.assignment) || "-"),
-      el("td", {}, member.awaited ? `its ${member.awaited} is awaited` : member.member_id === group.leader_id ? "leads" : "")));
-    listTo(this.members, el("caption", {}, "Members and what they own"), head("member", "host", "partitions", ""), el("tbody", {}, rows));
-    this.members.hidden = !rows.length;
-  }
-
-  listRebalances(rebalances) {
-    const rows = rebalances.slice(-SHOWN).reverse().map((one) => el("tr", {},
-      el("th", { scope: "row" }, clock(one.started_at, WINDOW)), el("td", {}, String(one.generation_id)),
-      el("td", {}, [one.trigger, one.client_id].filter(Boolean).join(": ")), el("td", {}, one.reason || ""),
-      el("td", { class: "figure" }, duration(one.ended_at - one.started_at)), el("td", {}, one.outcome),
-      el("td", {}, one.removed.map((gone) => `${gone.client_id}: ${gone.why}`).join("; "))));
-    listTo(this.table, el("caption", {}, "Rebalances that have ended, the last first"),
-      head("began (UTC)", "generation", "trigger", "stated reason", ">took", "outcome", "lost"), el("tbody", {}, rows));
-    this.table.hidden = !rows.length;
-  }
-
-  // What moves with the time alone.
-  draw(now) {
-    const current = this.group.rebalance;
-    this.progress.hidden = !current;
-    if (current) {
-      const awaited = this.group.members.filter((member) => member.awaited);
-      const waits = awaited.length ? `; waits for ${awaited.slice(0, 5).map((m) => `${named(m)} (${m.awaited})`).join(", ")}` : "";
-      const by = current.client_id ? ` by ${current.client_id}` : "";
-      this.progress.textContent =
-        `Rebalance for ${duration(Math.max(0, now - current.started_at))}: ${current.trigger}${by}${current.reason ? ` (${current.reason})` : ""}${waits}`;
-    }
-    const width = Math.max(300, this.chart.clientWidth || 800), left = Math.min(220, width * 0.3);
-    const lanes = [...this.lanes.values()], height = ROW * Math.max(1, lanes.length) + AXIS;
-    const x = (ms) => left + (Math.max(0, Math.min(WINDOW, ms - now + WINDOW)) / WINDOW) * (width - left);
-    const parts = [];
-    for (let back = 0; back <= 60; back += 15) {
-      const at = x(now - back * 1000);
-      parts.push(svg("line", { x1: at, x2: at, y1: 0, y2: height - AXIS }));
-      parts.push(svg("text", { x: at, y: height - 5, "text-anchor": back ? (back === 60 ? "start" : "middle") : "end" }, back ? `${back} s ago` : "now"));
-    }
-    for (const one of [...this.rebalances, ...(current ? [current] : [])]) {
-      const end = one.ended_at === null ? now : one.ended_at;
-      if (end < now - WINDOW) continue;
-      parts.push(svg("rect", { class: "band", x: x(one.started_at), y: 0, width: Math.max(3, x(end) - x(one.started_at)), height: height - AXIS }));
-    }
-    lanes.forEach((lane, row) => {
-      const y = row * ROW;
-      parts.push(svg("text", { class: "who", x: 0, y: y + 15 }, lane.name.length > 28 ? `${lane.name.slice(0, 27)}…` : lane.name));
-      for (const part of lane.parts) {
-        const from = x(part.from), wide = Math.max(2, x(part.until === null ? now : part.until) - from);
-        const kind = part.awaited ? "awaited" : part.held ? "" : "none";
-        parts.push(svg("rect", { class: `lane ${kind}`, x: from, y: y + 4, width: wide, height: ROW - 8 }));
-        if (part.held && wide > 24) parts.push(svg("text", { class: "count", x: from + 5, y: y + 15 }, String(part.held)));
-      }
-    });
-    this.chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.chart.setAttribute("height", height);
-    this.chart.replaceChildren(...parts);
-  }
-}
-
-const now = () => Date.now() + ahead;
-const token = () => decodeURIComponent(location.hash.slice(1));
-const ask = (path, method = "GET", body = undefined) => fetch(`/${path}`, {
-  method,
+const ask = (path, method = "GET", body = undefined, signal = undefined) => fetch(`/${path}`, {
+  method, signal,
   headers: { Authorization: `Bearer ${token()}`, "Content-Type": "application/json" },
   body: body && JSON.stringify(body),
 });
 
+function set(id, text) {
+  if ($(id).textContent !== text) $(id).textContent = text; // a screen reader says what is set, also what is the same
+}
+
 function problem(text) {
   $("problem").hidden = !text;
-  $("problem").textContent = text;
+  set("problem", text);
+}
+
+// Return the answer of an operation; null if there is none, which the page says.
+async function answered(path, method, body) {
+  let answer;
+  try {
+    answer = await ask(path, method, body);
+  } catch { return null; } // the stream notices it, too
+  if (answer.ok) return answer;
+  problem((await answer.json()).error);
+  return null;
+}
+
+async function act(path, body = {}) {
+  problem("");
+  await answered(path, "POST", body);
+}
+
+// ---- what the stream says
+
+let unsaid = [];
+function say(text) {
+  if (!unsaid.length) setTimeout(() => {
+    set("said", unsaid.length > 3 ? `${unsaid.length} changes of groups; the last: ${unsaid.at(-1)}` : unsaid.join("; "));
+    unsaid = [];
+  }, 1000);
+  unsaid.push(text);
 }
 
 function show(seen) {
-  ahead = seen.now - Date.now();
-  $("source").textContent = `live from ${seen.address}` + (seen.groups_left_out ? `; ${counted(seen.groups_left_out, "group")} more` : "");
-  problem("");
+  live.ahead = seen.now - Date.now();
+  if (live.lost) found();
+  [live.brokers, live.leaders, live.leftOut] = [seen.brokers, seen.leaders, seen.groups_left_out];
+  if (seen.is_first) {
+    const present = new Set(seen.groups.map((group) => group.group_id));
+    seen.gone = [...cards.keys()].filter((id) => !present.has(id));
+    for (const card of cards.values()) card.rebalances = [];
+  }
+  for (const id of seen.gone) {
+    const card = cards.get(id);
+    watcher.unobserve(card.element);
+    card.element.remove();
+    cards.delete(id);
+  }
+  const changed = new Set();
   for (const group of seen.groups) {
-    if (!cards.has(group.group_id)) {
-      cards.set(group.group_id, new Card(group.group_id));
-      $("cards").append(cards.get(group.group_id).element);
-    }
-    cards.get(group.group_id).show(group, seen.rebalances.filter((one) => one.group_id === group.group_id), seen.now);
+    const card = cards.get(group.group_id) || new Card(group.group_id);
+    const before = card.group && card.kind;
+    card.take(group, seen.now);
+    if (!cards.has(card.id)) add(card);
+    if (!seen.is_first && before !== card.kind) say(`${cut(card.id)}: ${card.kind}`);
+    changed.add(card);
   }
-  const present = new Set(seen.groups.map((group) => group.group_id));
-  for (const [id, card] of cards) {
-    if (!present.has(id)) {
-      card.element.remove();
-      cards.delete(id);
-    }
+  for (const one of seen.rebalances) {
+    const card = cards.get(one.group_id);
+    if (!card) continue; // of a group that is gone
+    card.rebalances = [...card.rebalances, one].slice(-REMEMBERED);
+    changed.add(card);
   }
+  const leaders = JSON.stringify([live.brokers, live.leaders]);
+  for (const card of leaders === live.before ? changed : cards.values()) card.fill();
+  live.before = leaders;
+  set("source", `live from ${cut(seen.address, 200)}`);
+  list();
+  if (tab === "brokers") tables.brokers.set(live.brokers);
+  document.documentElement.dataset.shown ||= String(Math.round(performance.now()));
+}
+
+function add(card) {
+  cards.set(card.id, card);
+  watcher.observe(card.element);
+}
+
+const ORDERS = {
+  trouble: (a, b) => a.group.is_settled - b.group.is_settled || (a.group.state === "Empty") - (b.group.state === "Empty"),
+  name: () => 0,
+  members: (a, b) => b.group.members.length - a.group.members.length,
+  last: (a, b) => (b.rebalances.at(-1)?.ended_at || 0) - (a.rebalances.at(-1)?.ended_at || 0),
+};
+
+// Put those cards on the page that are searched for, in their order.
+function list() {
+  const words = $("find-text").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = (card) => [card.id, ...card.group.members.flatMap((m) => [m.client_id, m.client_host, m.group_instance_id])].join(" ").toLowerCase();
+  const wanted = [...cards.values()].filter((card) => !words.length || words.every((word) => text(card).includes(word)));
+  wanted.sort((a, b) => ORDERS[$("find-order").value](a, b) || (a.id < b.id ? -1 : 1));
+  const shown = wanted.slice(0, live.shown).map((card) => card.element);
+  const there = $("cards").children;
+  if (shown.length !== there.length || shown.some((element, at) => element !== there[at])) arrange(shown);
+  if (cards.size <= OPEN) for (const card of cards.values()) if (!card.isOpen && !card.isChosen) card.open(true);
+  const moving = wanted.filter((card) => !card.group.is_settled && card.group.state !== "Empty").length;
+  set("found", `${counted(wanted.length, "group")}, ${number(moving)} rebalancing` + (live.leftOut ? `; ${number(live.leftOut)} more are not followed` : ""));
+  $("find").hidden = cards.size <= OPEN;
+  $("legend").hidden = !cards.size;
   $("none").hidden = cards.size > 0;
+  $("more").hidden = wanted.length <= shown.length;
+  set("more", `and ${number(wanted.length - shown.length)} more`);
+  set("tab-groups", `Groups (${number(cards.size + (live.leftOut || 0))})`);
+}
+
+// Move what stands elsewhere, and leave the rest: what has the focus keeps it.
+function arrange(elements) {
+  const wanted = new Set(elements), box = $("cards");
+  for (const element of [...box.children]) if (!wanted.has(element)) element.remove();
+  elements.forEach((element, at) => { if (box.children[at] !== element) box.insertBefore(element, box.children[at] || null); });
+}
+
+// Charts that are not in sight stand still.
+const watcher = new IntersectionObserver((entries) => {
+  const seen = new Map(entries.map((entry) => [entry.target, entry.isIntersecting]));
+  for (const card of cards.values()) if (seen.has(card.element)) card.isSeen = seen.get(card.element);
+});
+
+function redraw() {
+  for (const card of cards.values()) if (card.isOpen) card.draw();
+}
+
+// ---- there, and gone
+
+function enable(isThere) {
+  for (const each of document.querySelectorAll("[data-act]")) each.disabled = !isThere;
+  document.body.classList.toggle("gone", !isThere);
+}
+
+function lose() {
+  if (live.lost) return;
+  live.lost = now();
+  redraw();
+  enable(false);
+  set("source", "not connected");
+  problem(`The coordinator has not answered since ${clock(live.lost, 10 * WINDOW + 1)} UTC; this page goes on by itself as soon as it does.`);
+}
+
+function found() {
+  for (const card of cards.values()) for (const lane of card.lanes.values()) card.end(lane, live.lost);
+  live.lost = 0;
+  enable(true);
+  problem("");
 }
 
 async function listen() {
   for (;;) {
+    const silence = new AbortController();
+    let timer = setTimeout(() => silence.abort(), SILENCE);
     try {
-      const answer = await ask("events");
-      if (answer.status === 401) return problem("The token is wrong: open the address that kcoord serve has printed, with what stands behind #.");
+      const answer = await ask("events", "GET", undefined, silence.signal);
+      if (answer.status === 401) {
+        document.body.classList.add("refused");
+        return problem("The token is wrong: open the address that kcoord serve has printed, with what stands behind #.");
+      }
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let text = "";
       for (let read = await reader.read(); !read.done; read = await reader.read()) {
+        clearTimeout(timer);
+        timer = setTimeout(() => silence.abort(), SILENCE);
         const events = (text + read.value).split("\n\n");
         text = events.pop();
         for (const event of events) if (event.startsWith("data: ")) show(JSON.parse(event.slice(6)));
       }
     } catch (error) {
-      if (!(error instanceof TypeError)) throw error; // that of a connection which cannot be made
+      if (!(error instanceof TypeError) && error.name !== "AbortError") throw error; // those of a connection
     }
-    $("source").textContent = "the coordinator does not answer; asking again";
-    await new Promise((done) => setTimeout(done, 1000));
+    clearTimeout(timer);
+    lose();
+    await new Promise((done) => setTimeout(done, AGAIN));
   }
 }
 
-function theme() {
-  const set = (dark) => {
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
-    $("theme").setAttribute("aria-pressed", String(dark));
-  };
-  set(matchMedia("(prefers-color-scheme: dark)").matches);
-  $("theme").addEventListener("click", () => set(document.documentElement.dataset.theme !== "dark"));
+// ---- tabs
+
+const button = (title, path, key) => el("button", { type: "button", "data-act": true, "data-key": key, onclick: () => act(path) }, title);
+const coordinated = (node) => [...cards.values()].filter((card) => live.leaders[card.group.partition] === node).length;
+const behind = (topic) => topic.groups.reduce((sum, group) => sum + group.lag, 0);
+const opened = new Map(); // topic -> its partitions
+
+async function partitions(topic) {
+  if (opened.has(topic)) opened.delete(topic);
+  else opened.set(topic, await (await answered(`topics/${encodeURIComponent(topic)}/partitions`))?.json() || []);
+  tables.topics.fill();
+}
+
+function partitionsOf(topic) {
+  const rows = opened.get(topic.name);
+  if (!rows) return "";
+  const table = new Table(`Partitions of ${cut(topic.name)}`, [
+    ["partition", (one) => String(one.partition)], [">leader", (one) => (one.leader < 0 ? "none" : String(one.leader))],
+    [">start", (one) => number(one.start_offset)], [">end", (one) => number(one.end_offset)],
+    [">in open transactions", (one) => number(one.end_offset - one.stable_offset)],
+    ["committed", (one) => Object.entries(one.committed).slice(0, FOLD).map(([group, offset]) => el("div", {}, bdi(group), ` at ${number(offset)}, lag ${number(Math.max(0, one.end_offset - offset))}`))],
+  ], null);
+  table.most = Infinity;
+  table.set(rows);
+  return table.element;
+}
+
+const tables = {
+  topics: new Table("Topics, and how far groups are behind", [
+    ["topic", (one) => el("button", { type: "button", class: "link", "data-key": one.name, "aria-expanded": String(opened.has(one.name)), onclick: () => partitions(one.name) }, one.name), (one) => one.name],
+    [">partitions", (one) => number(one.partitions), (one) => one.partitions],
+    [">records", (one) => number(one.records), (one) => one.records],
+    [">lag", (one) => (one.groups.length ? number(behind(one)) : ""), behind],
+    ["groups", (one) => [...one.groups.slice(0, FEW).map((group) => el("div", {}, bdi(group.group_id), `: lag ${number(group.lag)} in ${counted(group.partitions, "partition")}`)),
+      one.groups.length > FEW ? `and ${number(one.groups.length - FEW)} more` : "", partitionsOf(one)]],
+  ], (one) => [one.name, ...one.groups.map((group) => group.group_id)].join(" ")),
+  transactions: new Table("Transactional ids, the last to change first", [
+    ["transactional id", (one) => bdi(one.transactional_id), (one) => one.transactional_id],
+    ["state", (one) => one.state, (one) => one.state],
+    [">producer", (one) => String(one.producer_id)], [">epoch", (one) => String(one.producer_epoch)],
+    [">open for", (one) => (one.state === "Ongoing" && one.started_at !== null ? duration(Math.max(0, now() - one.started_at)) : ""), (one) => one.started_at || Infinity],
+    [">at most", (one) => duration(one.timeout_ms)],
+    ["partitions", (one) => bdi(places(one.partitions), 300)],
+  ], (one) => one.transactional_id + one.state),
+  brokers: new Table("Brokers", [
+    ["broker", (one) => String(one.node)], ["address", (one) => one.address], ["state", (one) => el("span", { class: `badge ${one.state === "running" ? "info" : "warning"}` }, one.state)],
+    [">groups it coordinates", (one) => number(coordinated(one.node))],
+    ["", (one) => [
+      one.state === "paused" ? button("Resume", `brokers/${one.node}/resume`, `p${one.node}`) : one.state === "running" ? button("Pause", `brokers/${one.node}/pause`, `p${one.node}`) : "",
+      one.state === "stopped" ? button("Restart", `brokers/${one.node}/restart`, `s${one.node}`) : button("Stop", `brokers/${one.node}/stop`, `s${one.node}`)]],
+  ], null),
+};
+const SOURCES = { topics: "lags", transactions: "transactions" };
+const EMPTY = { topics: "There are no topics.", transactions: "There are no transactional ids: a producer with transactions makes one." };
+let tab = "groups";
+
+async function look() {
+  const path = SOURCES[tab], shown = tab;
+  if (!path || live.lost || document.hidden) return;
+  const answer = await answered(path);
+  if (!answer) return;
+  for (const topic of opened.keys()) {
+    const rows = await answered(`topics/${encodeURIComponent(topic)}/partitions`);
+    if (rows) opened.set(topic, await rows.json());
+    else opened.delete(topic);
+  }
+  const text = await answer.text(), all = text + JSON.stringify([...opened]);
+  if (all === look.before && shown !== "transactions") return; // the time that transactions are open goes on
+  look.before = all;
+  const rows = JSON.parse(text).sort((a, b) => Boolean(a.is_internal) - Boolean(b.is_internal));
+  tables[shown].set(rows);
+  set(`none-${shown}`, rows.length ? "" : EMPTY[shown]);
+}
+
+function choose(chosen) {
+  tab = chosen;
+  look.before = "";
+  for (const each of document.querySelectorAll("[role=tab]")) {
+    const isChosen = each.id === `tab-${tab}`;
+    each.setAttribute("aria-selected", String(isChosen));
+    each.tabIndex = isChosen ? 0 : -1;
+    $(each.getAttribute("aria-controls")).hidden = !isChosen;
+  }
+  if (tab === "brokers") tables.brokers.set(live.brokers);
+  look();
+}
+
+function furnish() {
+  const names = { groups: "Groups", topics: "Topics", transactions: "Transactions", brokers: "Brokers" };
+  listTo($("tabs"), Object.entries(names).map(([id, title]) =>
+    el("button", { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": id, onclick: () => choose(id) }, title)));
+  $("tabs").addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key], ids = Object.keys(names);
+    if (!by) return;
+    choose(ids[(ids.indexOf(tab) + by + ids.length) % ids.length]);
+    $(`tab-${tab}`).focus();
+  });
+  for (const [id, table] of Object.entries(tables)) $(id).append(el("p", { id: `none-${id}`, class: "quiet" }), table.element);
+  choose("groups");
+}
+
+// ---- the rest
+
+async function report() {
+  const box = $("report");
+  box.disabled = true;
+  box.textContent = "Making the report…";
+  problem("");
+  const answer = await answered("report");
+  if (answer) {
+    const link = el("a", { href: URL.createObjectURL(await answer.blob()), download: "report.html" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  }
+  box.textContent = "Report";
+  box.disabled = live.lost > 0;
+}
+
+function tip(event) {
+  const about = event.target.closest?.("[data-tip]"), box = $("tip");
+  box.hidden = !about;
+  if (!about) return;
+  box.textContent = about.dataset.tip;
+  box.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - box.offsetWidth - 8))}px`;
+  box.style.top = `${event.clientY + 18 + box.offsetHeight > innerHeight ? Math.max(4, event.clientY - box.offsetHeight - 10) : event.clientY + 18}px`;
 }
 
 theme();
+furnish();
+$("report").addEventListener("click", report);
+$("find").addEventListener("submit", (event) => event.preventDefault());
+$("find-text").addEventListener("input", list);
+$("find-order").addEventListener("change", list);
+$("more").addEventListener("click", () => { live.shown += PAGE; list(); });
+document.addEventListener("pointermove", tip);
 addEventListener("hashchange", () => location.reload());
-setInterval(() => cards.forEach((card) => card.draw(now())), 250);
+new ResizeObserver(redraw).observe($("cards")); // also when its tab is shown: what is hidden has no width
+setInterval(() => { if (!live.lost && !document.hidden) cards.forEach((card) => card.tick()); }, TICK);
+setInterval(look, ASK);
 listen();

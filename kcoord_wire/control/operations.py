@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 
 import kcoord_wire
 from kcoord_wire.coordinator import Coordinator, Fault, GroupDescription, RebalanceAccount
+from kcoord_wire.coordinator.overview import PartitionDescription, TopicLag, TransactionDescription
 from kcoord_wire.json_schemas import Schemas, field_names
 from kcoord_wire.kernel.settings import SettingsError, suggestion
 
@@ -222,6 +223,10 @@ def _topics(c: Coordinator) -> list[Topic]:
     return [Topic(*topic) for topic in c.topics().items()]
 
 
+def _partitions(c: Coordinator, topic: str) -> list[PartitionDescription]:
+    return c.partitions(topic)
+
+
 def _create_topic(c: Coordinator, name: str, partitions: int) -> Topic:
     c.create_topic(name, partitions)
     return Topic(name, partitions)
@@ -367,6 +372,14 @@ OPERATIONS: Final = (
         _delete_topic,
     ),
     Operation(
+        "GET",
+        "/topics/{topic}/partitions",
+        "partitions",
+        "The partitions of a topic: who leads them, where they end, what groups have committed",
+        list[PartitionDescription],
+        _partitions,
+    ),
+    Operation(
         "POST",
         "/topics/{topic}/partitions",
         "addPartitions",
@@ -374,6 +387,22 @@ OPERATIONS: Final = (
         Topic,
         _add_partitions,
         {"count": Item(int, "how many more", required=True)},
+    ),
+    Operation(
+        "GET",
+        "/lags",
+        "lags",
+        "Each topic, the brokers' own too, and how far groups are behind in it",
+        list[TopicLag],
+        Coordinator.topic_lags,
+    ),
+    Operation(
+        "GET",
+        "/transactions",
+        "transactions",
+        "The transactional ids that have changed last, at most 500, the newest first",
+        list[TransactionDescription],
+        Coordinator.transactions,
     ),
 )
 """All operations on a coordinator. The description, the page, its events and the end are the server's own."""
@@ -423,6 +452,12 @@ FAILURES: Final = {
 _KINDS: Final[dict[type, dict[str, Any]]] = {str: {"type": "string"}, int: {"type": "integer"}, object: {}}
 
 
+_ABOUT_EVENTS: Final = (
+    "What /groups and /rebalances have, without committed offsets and joins, as server-sent events: all of it first,"
+    " then the groups that have changed, the ids of those that are gone, and the rebalances that have ended"
+)
+
+
 def openapi(url: str) -> dict[str, Any]:
     """Return the description.
 
@@ -434,9 +469,11 @@ def openapi(url: str) -> dict[str, Any]:
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, schemas)
     stop = _shell("stop", "Stop the coordinator", {"204": {"description": "It stops"}})
-    events = _shell("events", "What /groups and /rebalances have, now and when it changes, as server-sent events")
+    events = _shell("events", _ABOUT_EVENTS)
     events["responses"]["200"] = {"description": "A stream", "content": {"text/event-stream": {}}}
-    paths |= {"/stop": {"post": stop}, "/events": {"get": events}}
+    report = _shell("report", "The report that `kcoord analyze` makes of the requests of the last time")
+    report["responses"]["200"] = {"description": "A page", "content": {"text/html": {}}}
+    paths |= {"/stop": {"post": stop}, "/events": {"get": events}, "/report": {"get": report}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "A coordinator of consumer groups, under test", "version": kcoord_wire.__version__},

@@ -9,6 +9,8 @@ Laws:
 * It uses the coordinator's public methods only, each of which is safe in any thread; a request has one of its own.
 * The page, one HTML file with its style and script, has no data and no token: a browser keeps the token behind ``#``,
   and the script sends it with each request.
+* A report is made by `kcoord analyze` in a process of its own, so that the coordinator answers meanwhile; one at a
+  time.
 * The page's policy allows this style and script by their hashes, requests to the port itself, and nothing else.
 * Strings of clients become text, never markup (report/page/document.js).
 
@@ -24,10 +26,14 @@ import json
 import logging
 import os
 import secrets
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
@@ -35,24 +41,28 @@ from typing import Any, Final, Self
 from urllib.parse import unquote
 
 from kcoord_wire.control.operations import OPERATIONS, Operation, checked_body, checked_query, json_form, openapi
-from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.coordinator import Coordinator, GroupDescription, RebalanceAccount
+from kcoord_wire.coordinator.overview import Changes
 from kcoord_wire.kernel.http_server import HttpError, HttpServer, Request, Response
+from kcoord_wire.protocol.key_partitions import partition_of
 
 TOKEN_VARIABLE: Final = "KCOORD_CONTROL_TOKEN"
 """The environment variable that has the token, for server and client."""
 
 HOST: Final = "127.0.0.1"
 LEAST_TOKEN: Final = 16  # characters
-EVENT_SECONDS: Final = 0.1  # between two events of a stream, at least
-REST: Final = 4  # times what an event took: groups of thousands are described in the thread that serves them
-KEEP_ALIVE_SECONDS: Final = 10.0  # between two, at most; a client that has gone is noticed by then
-MOST_SHOWN: Final = 100  # groups, and rebalances, of an event
+EVENT_SECONDS: Final = 0.2  # between two looks for a stream, at least
+REST: Final = 4  # times what a look took: groups of thousands are described in the thread that serves them
+KEEP_ALIVE_SECONDS: Final = 10.0  # between two events, at most; a client that has gone is noticed by then
+MOST_REBALANCES: Final = 500  # of an event
+MOST_NAMED: Final = 5  # members that one rebalance has removed
+REPORT_SECONDS: Final = 300
 
 _log = logging.getLogger("kcoord_wire.control")
 
 
 class ControlServer:
-    """Serves the control port of a coordinator, in threads of its own.
+    """Serves the control port of a coordinator, in threads of its own, and has it keep its traffic for reports.
 
     :param coordinator: one that runs
     :param port: 0 takes a free one
@@ -71,6 +81,7 @@ class ControlServer:
             what = f"a token has at least {LEAST_TOKEN} characters, printable ones of ASCII without spaces"
             raise ValueError(f"{TOKEN_VARIABLE}: {what}")
         self.token = token
+        coordinator.keep_traffic()
         self._server = _Server(coordinator, port, token)
         self.port = self._server.port
 
@@ -102,6 +113,7 @@ class _Server(HttpServer):
     def __init__(self, coordinator: Coordinator, port: int, token: str) -> None:
         self.coordinator = coordinator
         self.stopping = threading.Event()
+        self._reporting = threading.Lock()
         self.streams: set[threading.Event] = set()
         self._authorization = f"Bearer {token}".encode()
         try:
@@ -134,6 +146,8 @@ class _Server(HttpServer):
     def answer(self, request: Request) -> Response:
         if (request.method, request.path) == ("GET", "/events"):
             return Response(200, self._events(), "text/event-stream")
+        if (request.method, request.path) == ("GET", "/report"):
+            return self._report()
         body = _body(request)
         if (request.method, request.path) == ("POST", "/stop"):
             threading.Thread(target=self.coordinator.stop, daemon=True).start()
@@ -156,22 +170,50 @@ class _Server(HttpServer):
         return Response(204) if operation.result is None else Response(200, json.dumps(json_form(result)).encode())
 
     def _events(self) -> Iterator[bytes]:
-        """Yield the groups and rebalances now and when they have changed, until the server stops."""
-        coordinator, changed, sent = self.coordinator, threading.Event(), ""
+        """Yield all groups, and then what changes, until the server stops."""
+        changed = threading.Event()
         self.streams.add(changed)
         try:
-            with suppress(RuntimeError, OSError), coordinator.watching(changed.set):
-                while not self.stopping.is_set():
-                    changed.clear()
-                    began = time.monotonic()
-                    data = json.dumps(snapshot(coordinator))
-                    now = time.time_ns() // 1_000_000
-                    yield (f'data: {{"now": {now}, {data[1:]}\n\n' if data != sent else ": still here\n\n").encode()
-                    sent = data
-                    if not self.stopping.wait(max(EVENT_SECONDS, REST * (time.monotonic() - began))):
-                        changed.wait(KEEP_ALIVE_SECONDS)
+            with suppress(RuntimeError, OSError), self.coordinator.watching(changed.set):
+                yield from self._changes(changed)
         finally:
             self.streams.discard(changed)
+
+    def _changes(self, changed: threading.Event) -> Iterator[bytes]:
+        seen: Changes | None = None
+        sent = 0.0
+        while not self.stopping.is_set():
+            changed.clear()
+            began = time.monotonic()
+            now = self.coordinator.changes(seen)
+            if seen is None or now.is_news(seen):
+                yield f"data: {json.dumps(event_of(now, self.coordinator, is_first=seen is None))}\n\n".encode()
+                sent = time.monotonic()
+            elif began - sent >= KEEP_ALIVE_SECONDS:
+                yield b": still here\n\n"
+                sent = began
+            seen = now
+            if not self.stopping.wait(max(EVENT_SECONDS, REST * (time.monotonic() - began))):
+                changed.wait(KEEP_ALIVE_SECONDS)
+
+    def _report(self) -> Response:
+        if not self._reporting.acquire(blocking=False):
+            raise HttpError(503, "a report is being made already")
+        try:
+            with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
+                recording, out = Path(folder, self.coordinator.addresses[0]), Path(folder, "report")
+                self.coordinator.write_recording(recording)
+                command = (sys.executable, "-m", "kcoord_wire", "analyze", str(recording), "--out", str(out), "--quiet")
+                made = subprocess.run(command, capture_output=True, text=True, timeout=REPORT_SECONDS, check=False)
+                if made.returncode:
+                    raise HttpError(503, made.stderr.strip().rpartition("\n")[2] or "kcoord analyze has failed")
+                page = (out / "report.html").read_bytes()
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            raise HttpError(503, str(error)) from None
+        finally:
+            self._reporting.release()
+        named = {"Content-Disposition": 'attachment; filename="report.html"'}
+        return Response(200, page, "text/html; charset=utf-8", named)
 
 
 def _body(request: Request) -> Any:
@@ -185,15 +227,38 @@ def _body(request: Request) -> Any:
         raise HttpError(400, "the body is not JSON") from None
 
 
-def snapshot(coordinator: Coordinator) -> dict[str, Any]:
-    """Return what an event of the stream shows: groups, and the last rebalances."""
-    groups = coordinator.groups()
+def event_of(changes: Changes, coordinator: Coordinator, *, is_first: bool) -> dict[str, Any]:
+    """Return an event of the stream.
+
+    :param is_first: it has all groups, not those alone that have changed
+    """
+    brokers = zip(changes.brokers, coordinator.addresses, strict=True)
+    partitions = len(changes.leaders)
     return {
+        "now": time.time_ns() // 1_000_000,
         "address": coordinator.address,
-        "groups": json_form(groups[:MOST_SHOWN]),
-        "groups_left_out": max(0, len(groups) - MOST_SHOWN),
-        "rebalances": json_form(coordinator.rebalances[-MOST_SHOWN:]),
+        "is_first": is_first,
+        "brokers": [{"node": node, "state": state, "address": at} for node, (state, at) in enumerate(brokers)],
+        "leaders": changes.leaders,
+        "groups": [
+            {**_shown_group(group), "partition": partition_of(group.group_id, partitions)} for group in changes.groups
+        ],
+        "gone": changes.gone,
+        "groups_left_out": changes.left_out,
+        "rebalances": [_shown_rebalance(account) for account in changes.rebalances[-MOST_REBALANCES:]],
+        "ended": changes.ended,
     }
+
+
+def _shown_group(group: GroupDescription) -> dict[str, Any]:
+    shown: dict[str, Any] = json_form(replace(group, offsets={}, rebalance=None))
+    return {**shown, "rebalance": None if group.rebalance is None else _shown_rebalance(group.rebalance)}
+
+
+def _shown_rebalance(account: RebalanceAccount) -> dict[str, Any]:
+    """Return an account with as many joins and removals as people read: a group of thousands has as many of both."""
+    shown: dict[str, Any] = json_form(replace(account, joins=[], removed=account.removed[:MOST_NAMED]))
+    return {**shown, "joined": len(account.joins), "lost": len(account.removed)}
 
 
 def _find(method: str, path: str) -> tuple[Operation, dict[str, Any]]:
@@ -225,7 +290,8 @@ def _style() -> str:
 
 @cache
 def _script() -> str:
-    parts = [path.read_text("utf-8") for path in (_REPORT / "document.js", _HERE / "live.js")]
+    own = (_HERE / name for name in ("table.js", "card.js", "live.js"))
+    parts = [path.read_text("utf-8") for path in (_REPORT / "document.js", *own)]
     return "\n".join(['"use strict";', *parts])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+import kcoord_wire as kw
 from kcoord_wire.control import ControlServer
 from kcoord_wire.control.operations import openapi
 from kcoord_wire.control.server import TOKEN_VARIABLE, live_page, live_policy
@@ -111,6 +112,27 @@ def test_topics(c: Coordinator, control: ControlServer) -> None:
         assert ask(control, method, path, body)[0] == 404
 
 
+def test_lags_and_partitions(c: Coordinator, control: ControlServer) -> None:
+    with Wire(c.address) as wire:
+        assert commit(wire, "billing", 0) == 0
+    topic = checked(control, "GET", "/lags")[-1]
+    assert (topic["name"], topic["partitions"], topic["records"]) == ("orders", 12, 0)
+    assert topic["groups"] == [{"group_id": "billing", "partitions": 1, "lag": 0}]
+    first, *others = checked(control, "GET", "/topics/orders/partitions", template="/topics/{topic}/partitions")
+    assert first["committed"] == {"billing": 0}
+    assert [each["committed"] for each in others] == [{}] * 11
+    assert ask(control, "GET", "/topics/missing/partitions")[0] == 404
+
+
+def test_transactions(c: Coordinator, control: ControlServer) -> None:
+    assert checked(control, "GET", "/transactions") == []
+    with Wire(c.address) as wire:
+        producer = wire.call(kw.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000), 2)
+    [found] = checked(control, "GET", "/transactions")
+    assert (found["transactional_id"], found["state"], found["started_at"]) == ("t", "Empty", None)
+    assert found["producer_id"] == producer.producer_id
+
+
 def test_brokers(coordinator: StartCoordinator) -> None:
     with ControlServer(coordinator(brokers=3)) as control:
 
@@ -147,6 +169,10 @@ def test_events_are_sent_when_something_changes(c: Coordinator, control: Control
         become_stable(wire, "billing")
         shown = next(each for each in stream if each["rebalances"])
         assert [group["group_id"] for group in shown["groups"]] == ["billing"]
+        become_stable(wire, "other")
+        shown = next(each for each in stream if each["rebalances"])
+        assert [group["group_id"] for group in shown["groups"]] == ["other"], "the first has not changed"
+        assert not shown["is_first"]
         c.stop()
         assert list(stream)[1:] == [], "the stream ends with the coordinator"
 

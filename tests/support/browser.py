@@ -48,9 +48,13 @@ class Page:
         events = [json.loads(entry["message"])["message"] for entry in self.browser.get_log("performance")]
         return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
-    def complaints(self) -> list[str]:
-        """What the browser has written into its console."""
-        return [entry["message"] for entry in self.browser.get_log("browser")]
+    def complaints(self, *, of_network: bool = True) -> list[str]:
+        """What the browser has written into its console.
+
+        :param of_network: also of requests that were not answered, or with a status of 400 and more
+        """
+        entries = self.browser.get_log("browser")
+        return [entry["message"] for entry in entries if of_network or entry["source"] != "network"]
 
 
 def start_browser(folder: Path) -> Chrome:
