@@ -38,6 +38,7 @@ BENCHES: Final = {
     "group": "archive.group",
     "skew": "archive.skew",
     "scale": "scale.bench",
+    "screen": "screen.bench",
     "assignors": "assignors.bench",
     "central": "central.bench",
     "marshal": "marshal.bench",
