@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,11 +20,12 @@ from kcoord_wire.codec.fields import fields_of
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.extras import require
 from kcoord_wire.protocol.api_keys import api_name
-from kcoord_wire.schema.describe import walk_fields
-from kcoord_wire.schema.model import Field
+from kcoord_wire.schema.describe import FieldFacts, about_paragraphs, describe_fields
+from kcoord_wire.schema.model import Versions
 
 DIRECTIONS: Final = ("request", "response")
-_COLUMNS: Final = ("field", "type", "versions", "marks", "about")
+_COLUMNS: Final = ("field", "type", "versions", "default", "marks", "KIP", "about")
+_WIDTH: Final = 100  # of a description
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,25 +273,50 @@ def _head(codec: kw.MessageCodec) -> dict[str, Any]:
 
 
 def _show_message(codec: kw.MessageCodec, form: str) -> None:
-    rows = [
-        (path, str(field.type), str(field.versions), _marks(field), field.about)
-        for path, field in walk_fields(codec.schema)
-    ]
+    rows = list(describe_fields(codec.schema))
+    about = about_paragraphs(codec.schema)
     if form == "json":
-        print_json({**_head(codec), "fields": [dict(zip(_COLUMNS, row, strict=True)) for row in rows]})
+        last = codec.valid_versions[-1]
+        print_json({**_head(codec), "about": "\n".join(about), "fields": [_field_json(row, last) for row in rows]})
         return
     key = "" if codec.api_key is None else f", api key {codec.api_key}"
     flexible = f", flexible {_range(codec.flexible_versions)}" if codec.flexible_versions else ""
     made = table(f"{codec.name}{key}, versions {_range(codec.valid_versions)}{flexible}", *_COLUMNS)
     for row in rows:
-        made.add_row(*map(styled, row))
+        kips = ", ".join(map(str, row.kips))
+        field = row.field
+        cells = row.path, str(field.type), str(row.versions), row.default_text, _marks(row), kips, field.about
+        made.add_row(*map(styled, cells))
+    print(*(textwrap.fill(line, _WIDTH) for line in about), "", sep="\n")
     print_table(made)
 
 
-def _marks(field: Field) -> str:
-    marks = [f"tag {field.tag} in {field.tagged}"] if field.tag is not None else []
-    marks += [f"null in {field.nullable}"] if field.nullable else []
-    marks += ["ignorable"] if field.ignorable else []
+def _field_json(row: FieldFacts, last: int) -> dict[str, Any]:
+    """A field; `until` is the last version that has it, null while the newest one does."""
+    return {
+        "field": row.path,
+        "type": str(row.field.type),
+        "versions": str(row.versions),
+        "since": row.versions.low if row.versions else None,
+        "until": None if last in row.versions or not row.versions else row.versions.high,
+        "nullable": _text(row.nullable),
+        "tag": row.field.tag,
+        "tagged": _text(row.tagged),
+        "ignorable": row.field.ignorable,
+        "default": row.default,
+        "kips": list(row.kips),
+        "about": row.field.about,
+    }
+
+
+def _text(versions: Versions) -> str | None:
+    return str(versions) if versions else None
+
+
+def _marks(row: FieldFacts) -> str:
+    marks = [f"tag {row.field.tag} in {row.tagged}"] if row.tagged else []
+    marks += [f"null in {row.nullable}"] if row.nullable else []
+    marks += ["ignorable"] if row.field.ignorable else []
     return ", ".join(marks)
 
 

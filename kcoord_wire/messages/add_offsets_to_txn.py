@@ -24,6 +24,12 @@ class AddOffsetsToTxnRequest:
     send none.
 
     Versions 0-4, flexible 3+.
+
+    Fields:
+    - transactional_id (string): The id of the producer's transactions.
+    - producer_id (int64): The producer's id.
+    - producer_epoch (int16): The epoch of the producer's id.
+    - group_id (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -49,6 +55,11 @@ class AddOffsetsToTxnResponse:
     """The answer to AddOffsetsToTxn.
 
     Versions 0-4, flexible 3+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 for success.
     """
 
     __repr__ = short_repr

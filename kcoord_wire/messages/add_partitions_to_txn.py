@@ -26,6 +26,10 @@ class AddPartitionsToTxnRequestAddPartitionsToTxnTopic:
     """The topics to add, up to version 3.
 
     Versions 0-5 of AddPartitionsToTxnRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -45,6 +49,14 @@ class AddPartitionsToTxnRequestAddPartitionsToTxnTransaction:
     """The transactions, several in one request from version 4 on, which only brokers send.
 
     Versions 4-5 of AddPartitionsToTxnRequest.
+
+    Fields:
+    - transactional_id (string): The transactional id. Versions 4+.
+    - producer_id (int64): The producer's id. Versions 4+.
+    - producer_epoch (int16): The epoch of the producer id. Versions 4+.
+    - verify_only (bool): True to ask whether the partitions are part of the transaction, without adding them.
+      Versions 4+.
+    - topics ([]AddPartitionsToTxnTopic): The topics to add, with their partitions. Versions 4+.
     """
 
     __repr__ = short_repr
@@ -70,10 +82,18 @@ class AddPartitionsToTxnRequestAddPartitionsToTxnTransaction:
 
 @dataclass(slots=True, kw_only=True)
 class AddPartitionsToTxnRequest:
-    """Adds partitions to a transaction before its producer writes to them (KIP-98). Since version 4 brokers send it
-    as well, to ask the transaction coordinator about several transactions at once (KIP-890).
+    """Adds partitions to a transaction before its producer writes to them (KIP-98). v4 is for brokers as well, which
+    ask the transaction coordinator about several transactions at once (KIP-890).
 
     Versions 0-5, flexible 3+.
+
+    Fields:
+    - transactions ([]AddPartitionsToTxnTransaction): The transactions, several in one request from version 4 on,
+      which only brokers send. Versions 4+.
+    - v3_and_below_transactional_id (string): The transactional id, up to version 3. Versions 0-3.
+    - v3_and_below_producer_id (int64): The producer's id, up to version 3. Versions 0-3.
+    - v3_and_below_producer_epoch (int16): The epoch of the producer id, up to version 3. Versions 0-3.
+    - v3_and_below_topics ([]AddPartitionsToTxnTopic): The topics to add, up to version 3. Versions 0-3.
     """
 
     __repr__ = short_repr
@@ -102,6 +122,10 @@ class AddPartitionsToTxnResponseAddPartitionsToTxnPartitionResult:
     """The outcomes of each partition.
 
     Versions 0-5 of AddPartitionsToTxnResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - partition_error_code (int16): The outcome for this partition.
     """
 
     __repr__ = short_repr
@@ -121,6 +145,10 @@ class AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult:
     """The outcomes of each topic, up to version 3.
 
     Versions 0-5 of AddPartitionsToTxnResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - results_by_partition ([]AddPartitionsToTxnPartitionResult): The outcomes of each partition.
     """
 
     __repr__ = short_repr
@@ -142,6 +170,10 @@ class AddPartitionsToTxnResponseAddPartitionsToTxnResult:
     """The outcomes of each transaction, from version 4 on.
 
     Versions 4-5 of AddPartitionsToTxnResponse.
+
+    Fields:
+    - transactional_id (string): The transactional id. Versions 4+.
+    - topic_results ([]AddPartitionsToTxnTopicResult): The outcomes of each topic. Versions 4+.
     """
 
     __repr__ = short_repr
@@ -158,9 +190,18 @@ class AddPartitionsToTxnResponseAddPartitionsToTxnResult:
 
 @dataclass(slots=True, kw_only=True)
 class AddPartitionsToTxnResponse:
-    """Says which partitions are part of the transaction now (KIP-98, KIP-890).
+    """Says which partitions are part of the transaction now (KIP-98). v4 answers for several transactions (KIP-890).
 
     Versions 0-5, flexible 3+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error. Versions 4+.
+    - results_by_transaction ([]AddPartitionsToTxnResult): The outcomes of each transaction, from version 4 on.
+      Versions 4+.
+    - results_by_topic_v3_and_below ([]AddPartitionsToTxnTopicResult): The outcomes of each topic, up to version
+      3. Versions 0-3.
     """
 
     __repr__ = short_repr

@@ -25,6 +25,11 @@ class AddRaftVoterRequestListener:
     """Where to reach the node.
 
     Versions 0-1 of AddRaftVoterRequest.
+
+    Fields:
+    - name (string): The listener's name.
+    - host (string): Host name or address.
+    - port (uint16): TCP port.
     """
 
     __repr__ = short_repr
@@ -44,9 +49,18 @@ class AddRaftVoterRequestListener:
 
 @dataclass(slots=True, kw_only=True)
 class AddRaftVoterRequest:
-    """Adds a voter to the quorum of controllers (KIP-853).
+    """Adds a voter to the quorum of controllers (KIP-853). v1 says when the answer is due (KIP-1186).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - cluster_id (string): The cluster's id; null if the sender does not check it.
+    - timeout_ms (int32): Milliseconds that the broker may take.
+    - voter_id (int32): The voter's node.
+    - voter_directory_id (uuid): The id of the voter's log directory.
+    - listeners ([]Listener): Where to reach the node.
+    - ack_when_committed (bool): True to answer when the new set of voters is committed, false when the leader has
+      written it. Versions 1.
     """
 
     __repr__ = short_repr
@@ -78,6 +92,12 @@ class AddRaftVoterResponse:
     """The outcome of adding a voter (KIP-853).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr

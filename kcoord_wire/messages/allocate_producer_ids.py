@@ -21,6 +21,10 @@ class AllocateProducerIdsRequest:
     """Asks the controller for a block of producer ids, on behalf of a broker that has used up its own (KIP-730).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - broker_id (int32): The broker.
+    - broker_epoch (int64): The epoch that the controller gave to the broker's registration.
     """
 
     __repr__ = short_repr
@@ -40,6 +44,13 @@ class AllocateProducerIdsResponse:
     """The block of producer ids that the broker may give to producers (KIP-730).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - producer_id_start (int64): The first id of the block.
+    - producer_id_len (int32): The number of ids in the block.
     """
 
     __repr__ = short_repr

@@ -26,6 +26,10 @@ class AlterClientQuotasRequestEntityData:
     """What the quota applies to, as pairs of type and name.
 
     Versions 0-1 of AlterClientQuotasRequest.
+
+    Fields:
+    - entity_type (string): The type of the quota's entity: user, client-id or ip.
+    - entity_name (string): The name of the entity; null for the default of its type.
     """
 
     __repr__ = short_repr
@@ -45,6 +49,11 @@ class AlterClientQuotasRequestOpData:
     """The changes of the entity's quotas.
 
     Versions 0-1 of AlterClientQuotasRequest.
+
+    Fields:
+    - key (string): The quota's name, such as producer_byte_rate.
+    - value (float64): The new limit; without meaning if it is removed.
+    - remove (bool): True to remove the limit.
     """
 
     __repr__ = short_repr
@@ -67,6 +76,10 @@ class AlterClientQuotasRequestEntryData:
     """The quotas to change.
 
     Versions 0-1 of AlterClientQuotasRequest.
+
+    Fields:
+    - entity ([]EntityData): What the quota applies to, as pairs of type and name.
+    - ops ([]OpData): The changes of the entity's quotas.
     """
 
     __repr__ = short_repr
@@ -86,6 +99,10 @@ class AlterClientQuotasRequest:
     """Sets and removes quotas of users, client ids and addresses (KIP-546).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - entries ([]EntryData): The quotas to change.
+    - validate_only (bool): True to check the request and change nothing.
     """
 
     __repr__ = short_repr
@@ -105,6 +122,10 @@ class AlterClientQuotasResponseEntityData:
     """What the quota applies to, as pairs of type and name.
 
     Versions 0-1 of AlterClientQuotasResponse.
+
+    Fields:
+    - entity_type (string): The type of the quota's entity: user, client-id or ip.
+    - entity_name (string): The name of the entity; null for the default of its type.
     """
 
     __repr__ = short_repr
@@ -124,6 +145,11 @@ class AlterClientQuotasResponseEntryData:
     """The outcome for each entity.
 
     Versions 0-1 of AlterClientQuotasResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - entity ([]EntityData): What the quota applies to, as pairs of type and name.
     """
 
     __repr__ = short_repr
@@ -146,6 +172,11 @@ class AlterClientQuotasResponse:
     """The outcome for each entity whose quotas were to change (KIP-546).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - entries ([]EntryData): The outcome for each entity.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,10 @@ class AlterConfigsRequestAlterableConfig:
     """The configuration's entries.
 
     Versions 0-2 of AlterConfigsRequest.
+
+    Fields:
+    - name (string): The entry's name.
+    - value (string): The value of the entry; null for none.
     """
 
     __repr__ = short_repr
@@ -43,6 +47,11 @@ class AlterConfigsRequestAlterConfigsResource:
     """The resources.
 
     Versions 0-2 of AlterConfigsRequest.
+
+    Fields:
+    - resource_type (int8): The type of the resource, a number of ResourceType.
+    - resource_name (string): The resource's name.
+    - configs ([]AlterableConfig): The configuration's entries.
     """
 
     __repr__ = short_repr
@@ -65,6 +74,10 @@ class AlterConfigsRequest:
     """Replaces the whole configuration of resources; IncrementalAlterConfigs changes single entries (KIP-133).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - resources ([]AlterConfigsResource): The resources.
+    - validate_only (bool): True to check the request and change nothing.
     """
 
     __repr__ = short_repr
@@ -84,6 +97,12 @@ class AlterConfigsResponseAlterConfigsResourceResponse:
     """The outcomes, one for each item of the request.
 
     Versions 0-2 of AlterConfigsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - resource_type (int8): The type of the resource, a number of ResourceType.
+    - resource_name (string): The resource's name.
     """
 
     __repr__ = short_repr
@@ -109,6 +128,11 @@ class AlterConfigsResponse:
     """The outcome for each resource (KIP-133).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - responses ([]AlterConfigsResourceResponse): The outcomes, one for each item of the request.
     """
 
     __repr__ = short_repr

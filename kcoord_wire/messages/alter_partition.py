@@ -29,6 +29,10 @@ class AlterPartitionRequestBrokerState:
     """The brokers that are in sync, with their epochs.
 
     Versions 3 of AlterPartitionRequest.
+
+    Fields:
+    - broker_id (int32): The broker. Versions 3.
+    - broker_epoch (int64): The broker's epoch; -1 to leave it unchecked. Versions 3.
     """
 
     __repr__ = short_repr
@@ -48,6 +52,14 @@ class AlterPartitionRequestPartitionData:
     """The partitions of this topic.
 
     Versions 0-3 of AlterPartitionRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
+    - new_isr ([]int32): The brokers that are in sync, up to version 2. Versions 0-2.
+    - new_isr_with_epochs ([]BrokerState): The brokers that are in sync, with their epochs. Versions 3.
+    - leader_recovery_state (int8): 1 while the partition recovers from an unclean election, else 0. Versions 1+.
+    - partition_epoch (int32): The number of changes of the partition's state, which guards against lost updates.
     """
 
     __repr__ = short_repr
@@ -79,6 +91,11 @@ class AlterPartitionRequestTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-3 of AlterPartitionRequest.
+
+    Fields:
+    - topic_name (string): The topic's name. Versions 0-1.
+    - topic_id (uuid): The topic's id. Versions 2+.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -99,9 +116,15 @@ class AlterPartitionRequestTopicData:
 @dataclass(slots=True, kw_only=True)
 class AlterPartitionRequest:
     """Proposes the set of replicas that are in sync to the controller; the leader of the partitions sends it
-    (KIP-497).
+    (KIP-497). v1 adds the leader's recovery (KIP-704), v2 names topics by id (KIP-841), v3 adds the epochs of
+    brokers (KIP-903).
 
     Versions 0-3, flexible 0+.
+
+    Fields:
+    - broker_id (int32): The broker.
+    - broker_epoch (int64): The epoch that the controller gave to the broker's registration.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -124,6 +147,15 @@ class AlterPartitionResponsePartitionData:
     """The partitions of this topic.
 
     Versions 0-3 of AlterPartitionResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - leader_id (int32): The leader's node; -1 if unknown.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
+    - isr ([]int32): The brokers that are in sync.
+    - leader_recovery_state (int8): 1 while the partition recovers from an unclean election, else 0. Versions 1+.
+    - partition_epoch (int32): The number of changes of the partition's state, which guards against lost updates.
     """
 
     __repr__ = short_repr
@@ -158,6 +190,11 @@ class AlterPartitionResponseTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-3 of AlterPartitionResponse.
+
+    Fields:
+    - topic_name (string): The topic's name. Versions 0-1.
+    - topic_id (uuid): The topic's id. Versions 2+.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -177,9 +214,16 @@ class AlterPartitionResponseTopicData:
 
 @dataclass(slots=True, kw_only=True)
 class AlterPartitionResponse:
-    """The state of each partition as the controller has it (KIP-497).
+    """The state of each partition as the controller has it (KIP-497). v1 adds the leader's recovery (KIP-704), v2
+    names topics by id (KIP-841).
 
     Versions 0-3, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr

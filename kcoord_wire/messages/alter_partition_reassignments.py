@@ -25,6 +25,10 @@ class AlterPartitionReassignmentsRequestReassignablePartition:
     """The partitions of this topic.
 
     Versions 0-1 of AlterPartitionReassignmentsRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - replicas ([]int32): The brokers that are to hold replicas; null cancels a reassignment under way.
     """
 
     __repr__ = short_repr
@@ -44,6 +48,10 @@ class AlterPartitionReassignmentsRequestReassignableTopic:
     """The topics concerned, each with its partitions.
 
     Versions 0-1 of AlterPartitionReassignmentsRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]ReassignablePartition): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -60,9 +68,16 @@ class AlterPartitionReassignmentsRequestReassignableTopic:
 
 @dataclass(slots=True, kw_only=True)
 class AlterPartitionReassignmentsRequest:
-    """Moves the replicas of partitions to other brokers, or cancels that (KIP-455).
+    """Moves the replicas of partitions to other brokers, or cancels that (KIP-455). v1 may forbid a change of the
+    replication factor (KIP-860).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - timeout_ms (int32): Milliseconds that the broker may take.
+    - allow_replication_factor_change (bool): Whether a reassignment may change the number of replicas. Versions
+      1.
+    - topics ([]ReassignableTopic): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -85,6 +100,11 @@ class AlterPartitionReassignmentsResponseReassignablePartitionResponse:
     """The partitions of this topic.
 
     Versions 0-1 of AlterPartitionReassignmentsResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr
@@ -107,6 +127,10 @@ class AlterPartitionReassignmentsResponseReassignableTopicResponse:
     """The outcomes, one for each item of the request.
 
     Versions 0-1 of AlterPartitionReassignmentsResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]ReassignablePartitionResponse): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -123,9 +147,19 @@ class AlterPartitionReassignmentsResponseReassignableTopicResponse:
 
 @dataclass(slots=True, kw_only=True)
 class AlterPartitionReassignmentsResponse:
-    """The outcome for each partition whose replicas were to move (KIP-455).
+    """The outcome for each partition whose replicas were to move (KIP-455). v1 says whether their number may change
+    (KIP-860).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - allow_replication_factor_change (bool): Whether a reassignment may change the number of replicas. Versions
+      1.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - responses ([]ReassignableTopicResponse): The outcomes, one for each item of the request.
     """
 
     __repr__ = short_repr

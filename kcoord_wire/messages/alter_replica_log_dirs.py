@@ -25,6 +25,10 @@ class AlterReplicaLogDirsRequestAlterReplicaLogDirTopic:
     """The topics concerned, each with its partitions.
 
     Versions 0-2 of AlterReplicaLogDirsRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -44,6 +48,10 @@ class AlterReplicaLogDirsRequestAlterReplicaLogDir:
     """The log directories to move replicas into.
 
     Versions 0-2 of AlterReplicaLogDirsRequest.
+
+    Fields:
+    - path (string): The absolute path of the directory.
+    - topics ([]AlterReplicaLogDirTopic): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -63,6 +71,9 @@ class AlterReplicaLogDirsRequest:
     """Moves replicas of a broker between its log directories (KIP-113).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - dirs ([]AlterReplicaLogDir): The log directories to move replicas into.
     """
 
     __repr__ = short_repr
@@ -79,6 +90,10 @@ class AlterReplicaLogDirsResponseAlterReplicaLogDirPartitionResult:
     """The partitions of this topic.
 
     Versions 0-2 of AlterReplicaLogDirsResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
     """
 
     __repr__ = short_repr
@@ -98,6 +113,10 @@ class AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult:
     """The outcomes, one for each item of the request.
 
     Versions 0-2 of AlterReplicaLogDirsResponse.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]AlterReplicaLogDirPartitionResult): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -117,6 +136,11 @@ class AlterReplicaLogDirsResponse:
     """The outcome for each replica that was to move (KIP-113).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - results ([]AlterReplicaLogDirTopicResult): The outcomes, one for each item of the request.
     """
 
     __repr__ = short_repr

@@ -28,6 +28,10 @@ class AlterShareGroupOffsetsRequestPartition:
     """The partitions.
 
     Versions 0 of AlterShareGroupOffsetsRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - start_offset (int64): The offset to start from.
     """
 
     __repr__ = short_repr
@@ -47,6 +51,10 @@ class AlterShareGroupOffsetsRequestTopic:
     """The topics whose offsets to set.
 
     Versions 0 of AlterShareGroupOffsetsRequest.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]AlterShareGroupOffsetsRequestPartition): The partitions.
     """
 
     __repr__ = short_repr
@@ -66,6 +74,10 @@ class AlterShareGroupOffsetsRequest:
     """Sets the start offsets of a share group that has no members (KIP-932).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - topics ([]AlterShareGroupOffsetsRequestTopic): The topics whose offsets to set.
     """
 
     __repr__ = short_repr
@@ -85,6 +97,11 @@ class AlterShareGroupOffsetsResponsePartition:
     """The partitions.
 
     Versions 0 of AlterShareGroupOffsetsResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
     """
 
     __repr__ = short_repr
@@ -107,6 +124,11 @@ class AlterShareGroupOffsetsResponseTopic:
     """The outcomes, by topic.
 
     Versions 0 of AlterShareGroupOffsetsResponse.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - topic_id (uuid): The topic's id.
+    - partitions ([]AlterShareGroupOffsetsResponsePartition): The partitions.
     """
 
     __repr__ = short_repr
@@ -132,6 +154,13 @@ class AlterShareGroupOffsetsResponse:
     INVALID_REQUEST (42), UNKNOWN_SERVER_ERROR (-1).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
+    - responses ([]AlterShareGroupOffsetsResponseTopic): The outcomes, by topic.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,10 @@ class AlterUserScramCredentialsRequestScramCredentialDeletion:
     """The credentials to remove.
 
     Versions 0 of AlterUserScramCredentialsRequest.
+
+    Fields:
+    - name (string): The user's name.
+    - mechanism (int8): The SCRAM mechanism: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512.
     """
 
     __repr__ = short_repr
@@ -43,6 +47,13 @@ class AlterUserScramCredentialsRequestScramCredentialUpsertion:
     """The credentials to add or to replace.
 
     Versions 0 of AlterUserScramCredentialsRequest.
+
+    Fields:
+    - name (string): The user's name.
+    - mechanism (int8): The SCRAM mechanism: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512.
+    - iterations (int32): The number of SCRAM iterations.
+    - salt (bytes): The salt that the client drew.
+    - salted_password (bytes): The password after salt and iterations, never in the clear.
     """
 
     __repr__ = short_repr
@@ -71,6 +82,10 @@ class AlterUserScramCredentialsRequest:
     """Adds, replaces and removes SCRAM credentials of users (KIP-554).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - deletions ([]ScramCredentialDeletion): The credentials to remove.
+    - upsertions ([]ScramCredentialUpsertion): The credentials to add or to replace.
     """
 
     __repr__ = short_repr
@@ -90,6 +105,11 @@ class AlterUserScramCredentialsResponseAlterUserScramCredentialsResult:
     """The outcome for each user.
 
     Versions 0 of AlterUserScramCredentialsResponse.
+
+    Fields:
+    - user (string): The user's name.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr
@@ -112,6 +132,11 @@ class AlterUserScramCredentialsResponse:
     """The outcome for each user (KIP-554).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - results ([]AlterUserScramCredentialsResult): The outcome for each user.
     """
 
     __repr__ = short_repr

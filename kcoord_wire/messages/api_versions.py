@@ -29,6 +29,14 @@ class ApiVersionsRequest:
     Names outside letters, digits, "-" and "." get INVALID_REQUEST (42).
 
     Versions 0-5, flexible 3+.
+
+    Fields:
+    - client_software_name (string): The name of the client library. Versions 3+.
+    - client_software_version (string): The version of the client library. Versions 3+.
+    - cluster_id (string): The cluster the client means to reach; null if it does not know, then NodeId is -1.
+      Versions 5.
+    - node_id (int32): The broker the client means to reach; -1 if it does not know, then ClusterId is null.
+      Versions 5.
     """
 
     __repr__ = short_repr
@@ -54,6 +62,11 @@ class ApiVersionsResponseApiVersion:
     """The requests the broker serves.
 
     Versions 0-5 of ApiVersionsResponse.
+
+    Fields:
+    - api_key (int16): The request's API key.
+    - min_version (int16): The lowest version served.
+    - max_version (int16): The highest version served.
     """
 
     __repr__ = short_repr
@@ -76,6 +89,11 @@ class ApiVersionsResponseSupportedFeatureKey:
     """The features this broker could take part in.
 
     Versions 3-5 of ApiVersionsResponse.
+
+    Fields:
+    - name (string): The feature's name. Versions 3+.
+    - min_version (int16): The lowest feature version supported. Versions 3+.
+    - max_version (int16): The highest feature version supported. Versions 3+.
     """
 
     __repr__ = short_repr
@@ -98,6 +116,11 @@ class ApiVersionsResponseFinalizedFeatureKey:
     """The features that the whole cluster has agreed on; valid if their epoch is not negative.
 
     Versions 3-5 of ApiVersionsResponse.
+
+    Fields:
+    - name (string): The feature's name. Versions 3+.
+    - max_version_level (int16): The highest feature version in use across the cluster. Versions 3+.
+    - min_version_level (int16): The lowest feature version in use across the cluster. Versions 3+.
     """
 
     __repr__ = short_repr
@@ -125,6 +148,20 @@ class ApiVersionsResponse:
     REBOOTSTRAP_REQUIRED (129) when the client reached another broker than it meant (KIP-1242).
 
     Versions 0-5, flexible 3+.
+
+    Fields:
+    - error_code (int16): The outcome; with UNSUPPORTED_VERSION the list may hold one entry only.
+    - api_keys ([]ApiVersion): The requests the broker serves.
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - supported_features ([]SupportedFeatureKey): The features this broker could take part in. Versions 3+. Tagged
+      field 0.
+    - finalized_features_epoch (int64): Grows with each change of the finalized features; -1 if unknown. Versions
+      3+. Tagged field 1.
+    - finalized_features ([]FinalizedFeatureKey): The features that the whole cluster has agreed on; valid if
+      their epoch is not negative. Versions 3+. Tagged field 2.
+    - zk_migration_ready (bool): True if the controller was ready to take over from ZooKeeper (KIP-866). Versions
+      3+. Tagged field 3.
     """
 
     __repr__ = short_repr

@@ -30,6 +30,9 @@ class AssignReplicasToDirsRequestPartitionData:
     """The partitions of this topic.
 
     Versions 0 of AssignReplicasToDirsRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
     """
 
     __repr__ = short_repr
@@ -46,6 +49,10 @@ class AssignReplicasToDirsRequestTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0 of AssignReplicasToDirsRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -65,6 +72,10 @@ class AssignReplicasToDirsRequestDirectoryData:
     """The log directories with the replicas in them.
 
     Versions 0 of AssignReplicasToDirsRequest.
+
+    Fields:
+    - id (uuid): The directory's id.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -84,6 +95,11 @@ class AssignReplicasToDirsRequest:
     """Reports to the controller which log directories of a broker hold which replicas (KIP-858).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - broker_id (int32): The broker.
+    - broker_epoch (int64): The epoch that the controller gave to the broker's registration.
+    - directories ([]DirectoryData): The log directories with the replicas in them.
     """
 
     __repr__ = short_repr
@@ -106,6 +122,10 @@ class AssignReplicasToDirsResponsePartitionData:
     """The partitions of this topic.
 
     Versions 0 of AssignReplicasToDirsResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
     """
 
     __repr__ = short_repr
@@ -125,6 +145,10 @@ class AssignReplicasToDirsResponseTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0 of AssignReplicasToDirsResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -144,6 +168,10 @@ class AssignReplicasToDirsResponseDirectoryData:
     """The log directories with the replicas in them.
 
     Versions 0 of AssignReplicasToDirsResponse.
+
+    Fields:
+    - id (uuid): The directory's id.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -163,6 +191,12 @@ class AssignReplicasToDirsResponse:
     """The outcome for each replica (KIP-858).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - directories ([]DirectoryData): The log directories with the replicas in them.
     """
 
     __repr__ = short_repr

@@ -30,6 +30,12 @@ class BeginQuorumEpochRequestPartitionData:
     """The partitions of this topic.
 
     Versions 0-1 of BeginQuorumEpochRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - voter_directory_id (uuid): The id of the voter's log directory. Versions 1.
+    - leader_id (int32): The leader's node; -1 if unknown.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
     """
 
     __repr__ = short_repr
@@ -55,6 +61,10 @@ class BeginQuorumEpochRequestTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-1 of BeginQuorumEpochRequest.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -74,6 +84,11 @@ class BeginQuorumEpochRequestLeaderEndpoint:
     """Where to reach the leader.
 
     Versions 1 of BeginQuorumEpochRequest.
+
+    Fields:
+    - name (string): The listener's name. Versions 1.
+    - host (string): Host name or address. Versions 1.
+    - port (uint16): TCP port. Versions 1.
     """
 
     __repr__ = short_repr
@@ -93,9 +108,16 @@ class BeginQuorumEpochRequestLeaderEndpoint:
 
 @dataclass(slots=True, kw_only=True)
 class BeginQuorumEpochRequest:
-    """Announces the leader of a new epoch to the voters of the quorum (KIP-595).
+    """Announces the leader of a new epoch to the voters of the quorum (KIP-595). v1 adds directory ids and endpoints
+    (KIP-853).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - cluster_id (string): The cluster's id; null if the sender does not check it.
+    - voter_id (int32): The voter that is addressed. Versions 1.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
+    - leader_endpoints ([]LeaderEndpoint): Where to reach the leader. Versions 1.
     """
 
     __repr__ = short_repr
@@ -121,6 +143,12 @@ class BeginQuorumEpochResponsePartitionData:
     """The partitions of this topic.
 
     Versions 0-1 of BeginQuorumEpochResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - leader_id (int32): The leader's node; -1 if unknown.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
     """
 
     __repr__ = short_repr
@@ -146,6 +174,10 @@ class BeginQuorumEpochResponseTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-1 of BeginQuorumEpochResponse.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -165,6 +197,11 @@ class BeginQuorumEpochResponseNodeEndpoint:
     """Where to reach the leaders that this response names.
 
     Versions 1 of BeginQuorumEpochResponse.
+
+    Fields:
+    - node_id (int32): The node. Versions 1.
+    - host (string): Host name or address. Versions 1.
+    - port (uint16): TCP port. Versions 1.
     """
 
     __repr__ = short_repr
@@ -184,9 +221,15 @@ class BeginQuorumEpochResponseNodeEndpoint:
 
 @dataclass(slots=True, kw_only=True)
 class BeginQuorumEpochResponse:
-    """A voter's answer to the new leader (KIP-595).
+    """A voter's answer to the new leader (KIP-595). v1 adds endpoints (KIP-853).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
+    - node_endpoints ([]NodeEndpoint): Where to reach the leaders that this response names. Versions 1. Tagged
+      field 0.
     """
 
     __repr__ = short_repr

@@ -19,9 +19,20 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class BrokerHeartbeatRequest:
-    """Keeps a broker's registration with the controller alive, and asks to be fenced or shut down (KIP-631).
+    """Keeps a broker's registration with the controller alive, and asks to be fenced or shut down (KIP-631). v1 adds
+    log directories that failed (KIP-858), v2 those that take no new partitions (KIP-1066).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - broker_id (int32): The broker.
+    - broker_epoch (int64): The epoch that the controller gave to the broker's registration.
+    - current_metadata_offset (int64): How far the broker has read the metadata log.
+    - want_fence (bool): True if the broker asks to be fenced.
+    - want_shut_down (bool): True if the broker asks to be shut down.
+    - offline_log_dirs ([]uuid): The ids of log directories that have failed. Versions 1+. Tagged field 0.
+    - cordoned_log_dirs ([]uuid): The ids of log directories that take no new replicas; null while the broker does
+      not know them. Versions 2. Tagged field 1.
     """
 
     __repr__ = short_repr
@@ -58,6 +69,14 @@ class BrokerHeartbeatResponse:
     """What the controller wants of the broker (KIP-631).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - is_caught_up (bool): True if the broker has read nearly all of the metadata log.
+    - is_fenced (bool): True if the broker is fenced.
+    - should_shut_down (bool): True if the broker may go on with its shutdown.
     """
 
     __repr__ = short_repr

@@ -26,6 +26,12 @@ class BrokerRegistrationRequestListener:
     """Where to reach the node.
 
     Versions 0-4 of BrokerRegistrationRequest.
+
+    Fields:
+    - name (string): The listener's name.
+    - host (string): Host name or address.
+    - port (uint16): TCP port.
+    - security_protocol (int16): The security protocol, a number of SecurityProtocol.
     """
 
     __repr__ = short_repr
@@ -51,6 +57,11 @@ class BrokerRegistrationRequestFeature:
     """The features that the node supports, with their levels.
 
     Versions 0-4 of BrokerRegistrationRequest.
+
+    Fields:
+    - name (string): The feature's name.
+    - min_supported_version (int16): The lowest level that the node supports.
+    - max_supported_version (int16): The highest level that the node supports.
     """
 
     __repr__ = short_repr
@@ -70,9 +81,22 @@ class BrokerRegistrationRequestFeature:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerRegistrationRequest:
-    """Registers a broker with the controller when its process starts (KIP-631).
+    """Registers a broker with the controller when its process starts (KIP-631). v2 adds log directories (KIP-858),
+    v3 the epoch before (KIP-966).
 
     Versions 0-4, flexible 0+.
+
+    Fields:
+    - broker_id (int32): The broker.
+    - cluster_id (string): The cluster's id.
+    - incarnation_id (uuid): An id that the process drew when it started.
+    - listeners ([]Listener): Where to reach the node.
+    - features ([]Feature): The features that the node supports, with their levels.
+    - rack (string): The broker's rack; null if it has none.
+    - is_migrating_zk_broker (bool): True if the broker still runs with ZooKeeper and is set up to migrate.
+      Versions 1+.
+    - log_dirs ([]uuid): The ids of the log directories that work. Versions 2+.
+    - previous_broker_epoch (int64): The epoch before a clean shutdown; -1 if there was none. Versions 3+.
     """
 
     __repr__ = short_repr
@@ -113,6 +137,12 @@ class BrokerRegistrationResponse:
     """The epoch of the registration (KIP-631).
 
     Versions 0-4, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - broker_epoch (int64): The epoch of the registration; -1 if it was refused.
     """
 
     __repr__ = short_repr

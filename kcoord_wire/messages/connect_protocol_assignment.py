@@ -20,6 +20,10 @@ class ConnectProtocolAssignmentConnectorTasks:
     """What the worker is to run; in v1 and later what it is to start.
 
     Versions 0-2 of ConnectProtocolAssignment.
+
+    Fields:
+    - connector (string): The connector's name.
+    - tasks ([]int32): The numbers of its tasks; -1 is the connector itself.
     """
 
     __repr__ = short_repr
@@ -40,6 +44,17 @@ class ConnectProtocolAssignment:
     Source: ConnectProtocol.java and IncrementalCooperativeConnectProtocol.java.
 
     Versions 0-2.
+
+    Fields:
+    - error (int16): The outcome: 0 for success, 1 where the leader had not read the latest configurations.
+    - leader (string): The member id of the leader.
+    - leader_url (string): The URL of the leader's REST interface.
+    - config_offset (int64): The offset up to which configurations must be read to run the assignment.
+    - assignment ([]ConnectorTasks): What the worker is to run; in v1 and later what it is to start. Null in
+      versions 1+.
+    - revoked ([]ConnectorTasks): What the worker is to stop; null if nothing. Versions 1+.
+    - delay (int32): Milliseconds until the group rebalances again, to give out what a lost worker had; 0 if it
+      need not. Versions 1+.
     """
 
     __repr__ = short_repr

@@ -23,6 +23,12 @@ class ConnectProtocolMetadata:
     Source: ConnectProtocol.java and IncrementalCooperativeConnectProtocol.java.
 
     Versions 0-2.
+
+    Fields:
+    - url (string): The URL of the worker's REST interface.
+    - config_offset (int64): The offset up to which the worker has read the topic of configurations; -1 if it has
+      read none.
+    - allocation (bytes): The assignment the worker runs now; null if it has none. Versions 1+.
     """
 
     __repr__ = short_repr

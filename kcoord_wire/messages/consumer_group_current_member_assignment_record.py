@@ -26,6 +26,10 @@ class ConsumerGroupCurrentMemberAssignmentKey:
     counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
     """
 
     __repr__ = short_repr
@@ -42,6 +46,12 @@ class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
     """The partitions the member owns or may take.
 
     Versions 0 of ConsumerGroupCurrentMemberAssignmentValue.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]int32): The numbers of the partitions.
+    - assignment_epochs ([]int32): The member epoch at which each partition was given, in the same order; null if
+      unknown. Tagged field 0.
     """
 
     __repr__ = short_repr
@@ -67,6 +77,16 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     the default is therefore the empty array, and null is written.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - member_epoch (int32): The epoch the member has reached.
+    - previous_member_epoch (int32): The epoch the member was in before, in case the answer to its heartbeat was
+      lost.
+    - state (int8): The member's progress towards its target assignment, in a numbering internal to the
+      coordinator.
+    - assigned_partitions ([]TopicPartitions): The partitions the member owns or may take.
+    - partitions_pending_revocation ([]TopicPartitions): The partitions that the member must give up but still
+      owns.
     """
 
     __repr__ = short_repr

@@ -30,6 +30,10 @@ class ConsumerGroupDescribeRequest:
     flexible.
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - group_ids ([]string): The ids of the groups to describe.
+    - include_authorized_operations (bool): True asks which operations the client may perform on each group.
     """
 
     __repr__ = short_repr
@@ -49,6 +53,11 @@ class ConsumerGroupDescribeResponseTopicPartitions:
     """The partitions, each topic once.
 
     Versions 0-1 of ConsumerGroupDescribeResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - topic_name (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -71,6 +80,9 @@ class ConsumerGroupDescribeResponseAssignment:
     """What the member owns now.
 
     Versions 0-1 of ConsumerGroupDescribeResponse.
+
+    Fields:
+    - topic_partitions ([]TopicPartitions): The partitions, each topic once.
     """
 
     __repr__ = short_repr
@@ -87,6 +99,19 @@ class ConsumerGroupDescribeResponseMember:
     """The members.
 
     Versions 0-1 of ConsumerGroupDescribeResponse.
+
+    Fields:
+    - member_id (string): The member's id.
+    - instance_id (string): The name of a static member; null for a dynamic member.
+    - rack_id (string): The rack the member runs in; null if it is not given.
+    - member_epoch (int32): The epoch the member has reached.
+    - client_id (string): The client id of the member's connection.
+    - client_host (string): The address the member's heartbeats come from.
+    - subscribed_topic_names ([]string): The topics the member subscribes to by name.
+    - subscribed_topic_regex (string): The regular expression the member subscribes to; null if it has none.
+    - assignment (Assignment): What the member owns now.
+    - target_assignment (Assignment): The partitions that the member is to own once the group has converged.
+    - member_type (int8): The protocol the member uses: 0 classic, 1 consumer, -1 unknown. Versions 1.
     """
 
     __repr__ = short_repr
@@ -135,6 +160,18 @@ class ConsumerGroupDescribeResponseDescribedGroup:
     """The groups of the request.
 
     Versions 0-1 of ConsumerGroupDescribeResponse.
+
+    Fields:
+    - error_code (int16): The outcome for this group.
+    - error_message (string): The error as text; null if there is none.
+    - group_id (string): The group's id.
+    - group_state (string): The group's state by name; empty on error.
+    - group_epoch (int32): The epoch of the group's subscriptions and topics; it grows with each change of them.
+    - assignment_epoch (int32): The group epoch for which the target assignment was computed.
+    - assignor_name (string): The assignor that computed the target assignment.
+    - members ([]Member): The members.
+    - authorized_operations (int32): What the client may do with the group, one bit for each operation;
+      -2147483648 if not asked for.
     """
 
     __repr__ = short_repr
@@ -179,6 +216,11 @@ class ConsumerGroupDescribeResponse:
     GROUP_ID_NOT_FOUND (69), which is also the answer for a group of another type.
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - groups ([]DescribedGroup): The groups of the request.
     """
 
     __repr__ = short_repr

@@ -27,6 +27,10 @@ class ConsumerGroupHeartbeatRequestTopicPartitions:
     """The partitions the member owns now; null if unchanged.
 
     Versions 0-1 of ConsumerGroupHeartbeatRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -50,6 +54,22 @@ class ConsumerGroupHeartbeatRequest:
     client choose its member id (KIP-1082). All versions are flexible.
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - group_id (string): The group. Must not be empty.
+    - member_id (string): The member's id, chosen by the client (v1+) or empty to have the coordinator choose one
+      (v0).
+    - member_epoch (int32): The epoch the member has reached; 0 joins, -1 leaves, -2 leaves as a static member
+      that returns.
+    - instance_id (string): The name of a static member; null if dynamic or unchanged.
+    - rack_id (string): The rack the member runs in; null if none or unchanged.
+    - rebalance_timeout_ms (int32): Milliseconds the member may take to give up partitions; -1 if unchanged.
+    - subscribed_topic_names ([]string): The topics the member subscribes to by name; null if unchanged.
+    - subscribed_topic_regex (string): The regular expression (RE2) of topics the member subscribes to; null if
+      unchanged. Versions 1.
+    - server_assignor (string): The assignor the member wants the coordinator to use; null leaves the choice to it
+      or unchanged.
+    - topic_partitions ([]TopicPartitions): The partitions the member owns now; null if unchanged.
     """
 
     __repr__ = short_repr
@@ -93,6 +113,10 @@ class ConsumerGroupHeartbeatResponseTopicPartitions:
     """The partitions the member may use, each topic once.
 
     Versions 0-1 of ConsumerGroupHeartbeatResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -112,6 +136,9 @@ class ConsumerGroupHeartbeatResponseAssignment:
     """What the member is to own; null if unchanged since the last answer.
 
     Versions 0-1 of ConsumerGroupHeartbeatResponse.
+
+    Fields:
+    - topic_partitions ([]TopicPartitions): The partitions the member may use, each topic once.
     """
 
     __repr__ = short_repr
@@ -134,6 +161,16 @@ class ConsumerGroupHeartbeatResponse:
     (112), INVALID_REGULAR_EXPRESSION (128).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 means that the member is alive in the epoch given here.
+    - error_message (string): The error as text; null if there is none.
+    - member_id (string): The member's id; null if the heartbeat failed.
+    - member_epoch (int32): The epoch the member is in now.
+    - heartbeat_interval_ms (int32): Milliseconds until the coordinator expects the next heartbeat.
+    - assignment (Assignment): What the member is to own; null if unchanged since the last answer.
     """
 
     __repr__ = short_repr

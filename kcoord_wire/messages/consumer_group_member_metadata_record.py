@@ -25,6 +25,10 @@ class ConsumerGroupMemberMetadataKey:
     record's type; the bytes are the same.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
     """
 
     __repr__ = short_repr
@@ -41,6 +45,10 @@ class ConsumerGroupMemberMetadataValueClassicProtocol:
     """The assignment strategies the member can follow.
 
     Versions 0 of ConsumerGroupMemberMetadataValue.
+
+    Fields:
+    - name (string): The strategy's name.
+    - metadata (bytes): What the member offered for the strategy; its subscription.
     """
 
     __repr__ = short_repr
@@ -60,6 +68,10 @@ class ConsumerGroupMemberMetadataValueClassicMemberMetadata:
     """Additional data of a member of the classic protocol; null if the member uses the newer one.
 
     Versions 0 of ConsumerGroupMemberMetadataValue.
+
+    Fields:
+    - session_timeout_ms (int32): Milliseconds without a heartbeat after which the member is removed.
+    - supported_protocols ([]ClassicProtocol): The assignment strategies the member can follow.
     """
 
     __repr__ = short_repr
@@ -82,6 +94,19 @@ class ConsumerGroupMemberMetadataValue:
     null, not the string "null": the default is therefore the empty struct, and null is written.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - instance_id (string): The name of a static member; null for a dynamic member.
+    - rack_id (string): The rack the member runs in; null if it is not given.
+    - client_id (string): The client id of the member's connection.
+    - client_host (string): The address the member's requests come from.
+    - subscribed_topic_names ([]string): The topics the member subscribes to by name.
+    - subscribed_topic_regex (string): The regular expression the member subscribes to; null if it has none.
+    - rebalance_timeout_ms (int32): Milliseconds the member may take to give up partitions; -1 if unknown.
+    - server_assignor (string): The assignor the member asked for; null if it leaves the choice to the
+      coordinator.
+    - classic_member_metadata (ClassicMemberMetadata): Additional data of a member of the classic protocol; null
+      if the member uses the newer one. Tagged field 0.
     """
 
     __repr__ = short_repr

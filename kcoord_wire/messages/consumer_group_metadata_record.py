@@ -23,6 +23,9 @@ class ConsumerGroupMetadataKey:
     are the same.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -38,6 +41,11 @@ class ConsumerGroupMetadataValue:
     takes the place of the records of type 4 (KIP-1101).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - epoch (int32): The group epoch; it grows with each change of subscriptions or topics.
+    - metadata_hash (int64): A hash of the subscribed topics' partitions and racks; 0 if there is none. Tagged
+      field 0.
     """
 
     __repr__ = short_repr

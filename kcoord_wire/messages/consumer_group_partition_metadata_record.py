@@ -28,6 +28,9 @@ class ConsumerGroupPartitionMetadataKey:
     int16 as the key's version, later releases as the record's type; the bytes are the same.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -41,6 +44,10 @@ class ConsumerGroupPartitionMetadataValuePartitionMetadata:
     """The racks of the partitions; empty if racks are unknown.
 
     Versions 0 of ConsumerGroupPartitionMetadataValue.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - racks ([]string): The racks that hold a replica of the partition.
     """
 
     __repr__ = short_repr
@@ -60,6 +67,12 @@ class ConsumerGroupPartitionMetadataValueTopicMetadata:
     """The topics the group subscribes to.
 
     Versions 0 of ConsumerGroupPartitionMetadataValue.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - topic_name (string): The topic's name.
+    - num_partitions (int32): The number of the topic's partitions.
+    - partition_metadata ([]PartitionMetadata): The racks of the partitions; empty if racks are unknown.
     """
 
     __repr__ = short_repr
@@ -87,6 +100,9 @@ class ConsumerGroupPartitionMetadataValue:
     place and this value is only read (KIP-1101).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - topics ([]TopicMetadata): The topics the group subscribes to.
     """
 
     __repr__ = short_repr

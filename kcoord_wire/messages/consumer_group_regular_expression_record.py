@@ -22,6 +22,10 @@ class ConsumerGroupRegularExpressionKey:
     3.9 does not know the record.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - regular_expression (string): The regular expression members subscribe to.
     """
 
     __repr__ = short_repr
@@ -40,6 +44,11 @@ class ConsumerGroupRegularExpressionValue:
     more.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - topics ([]string): The names of the topics that match.
+    - version (int64): The version of the cluster's metadata the expression was resolved against.
+    - timestamp (int64): The time it was resolved in milliseconds since 1970 UTC.
     """
 
     __repr__ = short_repr

@@ -26,6 +26,10 @@ class ConsumerGroupTargetAssignmentMemberKey:
     3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
     """
 
     __repr__ = short_repr
@@ -42,6 +46,10 @@ class ConsumerGroupTargetAssignmentMemberValueTopicPartition:
     """The partitions that the member is to own.
 
     Versions 0 of ConsumerGroupTargetAssignmentMemberValue.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -62,6 +70,9 @@ class ConsumerGroupTargetAssignmentMemberValue:
     int16 version precedes it. An absent value (a tombstone) says that the member has no target any more.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - topic_partitions ([]TopicPartition): The partitions that the member is to own.
     """
 
     __repr__ = short_repr

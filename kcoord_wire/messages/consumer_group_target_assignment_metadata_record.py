@@ -22,6 +22,9 @@ class ConsumerGroupTargetAssignmentMetadataKey:
     Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -37,6 +40,11 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     the assignment is a tagged field that older brokers skip.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - assignment_epoch (int32): The group epoch for which the target assignment was computed.
+    - assignment_timestamp (int64): The time it was computed in milliseconds since 1970 UTC; 0 if unknown. Tagged
+      field 0.
     """
 
     __repr__ = short_repr

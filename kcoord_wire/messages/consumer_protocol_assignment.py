@@ -20,6 +20,10 @@ class ConsumerProtocolAssignmentTopicPartition:
     """The partitions the consumer is to read, one entry for each topic.
 
     Versions 0-3 of ConsumerProtocolAssignment.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -39,6 +43,10 @@ class ConsumerProtocolAssignment:
     ignores the rest.
 
     Versions 0-3.
+
+    Fields:
+    - assigned_partitions ([]TopicPartition): The partitions the consumer is to read, one entry for each topic.
+    - user_data (bytes): Bytes that only the assignor interprets; null if there are none.
     """
 
     __repr__ = short_repr

@@ -21,6 +21,10 @@ class ConsumerProtocolSubscriptionTopicPartition:
     """The partitions the consumer holds, one entry for each topic.
 
     Versions 1-3 of ConsumerProtocolSubscription.
+
+    Fields:
+    - topic (string): The topic's name. Versions 1+.
+    - partitions ([]int32): The numbers of the partitions. Versions 1+.
     """
 
     __repr__ = short_repr
@@ -41,6 +45,14 @@ class ConsumerProtocolSubscription:
     rest.
 
     Versions 0-3.
+
+    Fields:
+    - topics ([]string): The topics the consumer subscribes to.
+    - user_data (bytes): Bytes that only the assignor interprets; null if there are none.
+    - owned_partitions ([]TopicPartition): The partitions the consumer holds, one entry for each topic. Versions
+      1+.
+    - generation_id (int32): The generation in which the consumer got its partitions; -1 if none. Versions 2+.
+    - rack_id (string): The rack the consumer runs in; null if it has none. Versions 3.
     """
 
     __repr__ = short_repr

@@ -26,6 +26,12 @@ class ControllerRegistrationRequestListener:
     """Where to reach the node.
 
     Versions 0 of ControllerRegistrationRequest.
+
+    Fields:
+    - name (string): The listener's name.
+    - host (string): Host name or address.
+    - port (uint16): TCP port.
+    - security_protocol (int16): The security protocol, a number of SecurityProtocol.
     """
 
     __repr__ = short_repr
@@ -51,6 +57,11 @@ class ControllerRegistrationRequestFeature:
     """The features that the node supports, with their levels.
 
     Versions 0 of ControllerRegistrationRequest.
+
+    Fields:
+    - name (string): The feature's name.
+    - min_supported_version (int16): The lowest level that the node supports.
+    - max_supported_version (int16): The highest level that the node supports.
     """
 
     __repr__ = short_repr
@@ -73,6 +84,13 @@ class ControllerRegistrationRequest:
     """Registers a controller with the active one (KIP-919).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - controller_id (int32): The controller's node.
+    - incarnation_id (uuid): An id that the process drew when it started.
+    - zk_migration_ready (bool): True if the controller is set up to migrate from ZooKeeper.
+    - listeners ([]Listener): Where to reach the node.
+    - features ([]Feature): The features that the node supports, with their levels.
     """
 
     __repr__ = short_repr
@@ -101,6 +119,12 @@ class ControllerRegistrationResponse:
     """The outcome of the registration (KIP-919).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr

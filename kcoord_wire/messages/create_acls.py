@@ -23,6 +23,15 @@ class CreateAclsRequestAclCreation:
     """The ACLs to add.
 
     Versions 0-3 of CreateAclsRequest.
+
+    Fields:
+    - resource_type (int8): The type of the resource, a number of ResourceType.
+    - resource_name (string): The resource's name.
+    - resource_pattern_type (int8): How the resource's name is matched, a number of PatternType. Versions 1+.
+    - principal (string): The principal, as type and name: User:alice.
+    - host (string): The host that it applies to; * for all.
+    - operation (int8): The operation, a number of AclOperation.
+    - permission_type (int8): Allow or deny, a number of AclPermissionType.
     """
 
     __repr__ = short_repr
@@ -54,9 +63,12 @@ class CreateAclsRequestAclCreation:
 
 @dataclass(slots=True, kw_only=True)
 class CreateAclsRequest:
-    """Adds ACLs (KIP-140).
+    """Adds ACLs (KIP-140). v1 adds the kind of pattern (KIP-290).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - creations ([]AclCreation): The ACLs to add.
     """
 
     __repr__ = short_repr
@@ -73,6 +85,10 @@ class CreateAclsResponseAclCreationResult:
     """The outcomes, in the order of the request.
 
     Versions 0-3 of CreateAclsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr
@@ -92,6 +108,11 @@ class CreateAclsResponse:
     """The outcome for each ACL (KIP-140).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - results ([]AclCreationResult): The outcomes, in the order of the request.
     """
 
     __repr__ = short_repr

@@ -22,6 +22,10 @@ class CreateDelegationTokenRequestCreatableRenewers:
     """The principals that may renew the token.
 
     Versions 0-3 of CreateDelegationTokenRequest.
+
+    Fields:
+    - principal_type (string): The type of the principal, such as User.
+    - principal_name (string): The name of the principal.
     """
 
     __repr__ = short_repr
@@ -38,9 +42,16 @@ class CreateDelegationTokenRequestCreatableRenewers:
 
 @dataclass(slots=True, kw_only=True)
 class CreateDelegationTokenRequest:
-    """Asks for a delegation token, with which others act for its owner (KIP-48).
+    """Asks for a delegation token, with which others act for its owner (KIP-48). v3 adds an owner other than the one
+    who asks (KIP-373).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - owner_principal_type (string): The type of the token's owner; null for the sender. Versions 3.
+    - owner_principal_name (string): The name of the token's owner; null for the sender. Versions 3.
+    - renewers ([]CreatableRenewers): The principals that may renew the token.
+    - max_lifetime_ms (int64): Milliseconds for which the token can be renewed; -1 for the broker's limit.
     """
 
     __repr__ = short_repr
@@ -63,9 +74,23 @@ class CreateDelegationTokenRequest:
 
 @dataclass(slots=True, kw_only=True)
 class CreateDelegationTokenResponse:
-    """The new delegation token (KIP-48).
+    """The new delegation token (KIP-48). v3 adds the principal that asked (KIP-373).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - principal_type (string): The type of the principal, such as User.
+    - principal_name (string): The name of the principal.
+    - token_requester_principal_type (string): The type of the principal that asked for the token. Versions 3.
+    - token_requester_principal_name (string): The name of the principal that asked for the token. Versions 3.
+    - issue_timestamp_ms (int64): When the token was made, in milliseconds since 1970 UTC.
+    - expiry_timestamp_ms (int64): When the token expires, in milliseconds since 1970 UTC.
+    - max_timestamp_ms (int64): Until when the token can be renewed, in milliseconds since 1970 UTC.
+    - token_id (string): The token's id.
+    - hmac (bytes): The HMAC that identifies the token.
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
     """
 
     __repr__ = short_repr

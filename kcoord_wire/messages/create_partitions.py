@@ -24,6 +24,9 @@ class CreatePartitionsRequestCreatePartitionsAssignment:
     """The brokers of each new partition; null if the controller is to choose.
 
     Versions 0-3 of CreatePartitionsRequest.
+
+    Fields:
+    - broker_ids ([]int32): The brokers of the replicas, the preferred leader first.
     """
 
     __repr__ = short_repr
@@ -40,6 +43,12 @@ class CreatePartitionsRequestCreatePartitionsTopic:
     """The topics that are to have more partitions.
 
     Versions 0-3 of CreatePartitionsRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - count (int32): The number of partitions afterwards.
+    - assignments ([]CreatePartitionsAssignment): The brokers of each new partition; null if the controller is to
+      choose.
     """
 
     __repr__ = short_repr
@@ -62,6 +71,11 @@ class CreatePartitionsRequest:
     """Adds partitions to topics (KIP-195).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - topics ([]CreatePartitionsTopic): The topics that are to have more partitions.
+    - timeout_ms (int32): Milliseconds that the broker may take.
+    - validate_only (bool): True to check the request and change nothing.
     """
 
     __repr__ = short_repr
@@ -84,6 +98,11 @@ class CreatePartitionsResponseCreatePartitionsTopicResult:
     """The outcome for each topic.
 
     Versions 0-3 of CreatePartitionsResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr
@@ -106,6 +125,11 @@ class CreatePartitionsResponse:
     """The outcome for each topic (KIP-195).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - results ([]CreatePartitionsTopicResult): The outcome for each topic.
     """
 
     __repr__ = short_repr

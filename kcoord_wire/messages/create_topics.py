@@ -29,6 +29,10 @@ class CreateTopicsRequestCreatableReplicaAssignment:
     """The brokers of each partition, chosen by hand; empty if the controller is to choose.
 
     Versions 0-7 of CreateTopicsRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - broker_ids ([]int32): The brokers of the replicas, the preferred leader first.
     """
 
     __repr__ = short_repr
@@ -48,6 +52,10 @@ class CreateTopicsRequestCreatableTopicConfig:
     """The entries that differ from the defaults.
 
     Versions 0-7 of CreateTopicsRequest.
+
+    Fields:
+    - name (string): The entry's name.
+    - value (string): The value of the entry; null for none.
     """
 
     __repr__ = short_repr
@@ -67,6 +75,16 @@ class CreateTopicsRequestCreatableTopic:
     """The topics to create.
 
     Versions 0-7 of CreateTopicsRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - num_partitions (int32): The number of partitions; -1 for the broker's default, or where they are assigned
+      one by one.
+    - replication_factor (int16): The number of replicas; -1 for the broker's default, or where they are assigned
+      one by one.
+    - assignments ([]CreatableReplicaAssignment): The brokers of each partition, chosen by hand; empty if the
+      controller is to choose.
+    - configs ([]CreatableTopicConfig): The entries that differ from the defaults.
     """
 
     __repr__ = short_repr
@@ -95,6 +113,11 @@ class CreateTopicsRequest:
     """Creates topics (KIP-4).
 
     Versions 0-7, flexible 5+.
+
+    Fields:
+    - topics ([]CreatableTopic): The topics to create.
+    - timeout_ms (int32): Milliseconds that the broker may take.
+    - validate_only (bool): True to check the request and change nothing. Versions 1+.
     """
 
     __repr__ = short_repr
@@ -117,6 +140,13 @@ class CreateTopicsResponseCreatableTopicConfigs:
     """The topic's configuration; null if the sender may not see it.
 
     Versions 5-7 of CreateTopicsResponse.
+
+    Fields:
+    - name (string): The entry's name. Versions 5+.
+    - value (string): The value of the entry; null for none. Versions 5+.
+    - read_only (bool): True if requests cannot change the entry. Versions 5+.
+    - config_source (int8): Where the value comes from, a number of ConfigSource. Versions 5+.
+    - is_sensitive (bool): True if the value is kept back because it is a secret. Versions 5+.
     """
 
     __repr__ = short_repr
@@ -145,6 +175,18 @@ class CreateTopicsResponseCreatableTopicResult:
     """The outcome for each topic.
 
     Versions 0-7 of CreateTopicsResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - topic_id (uuid): The topic's id. Versions 7.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say. Versions 1+.
+    - topic_config_error_code (int16): Why the configuration is not in the response; 0 if it is. Versions 5+.
+      Tagged field 0.
+    - num_partitions (int32): The number of partitions; -1 if unknown. Versions 5+.
+    - replication_factor (int16): The number of replicas; -1 if unknown. Versions 5+.
+    - configs ([]CreatableTopicConfigs): The topic's configuration; null if the sender may not see it. Versions
+      5+.
     """
 
     __repr__ = short_repr
@@ -179,9 +221,15 @@ class CreateTopicsResponseCreatableTopicResult:
 
 @dataclass(slots=True, kw_only=True)
 class CreateTopicsResponse:
-    """The outcome for each topic, since version 5 with what was created (KIP-4, KIP-525).
+    """The outcome for each topic (KIP-4). v2 adds the throttle time (KIP-124), v5 what was created (KIP-525), v7
+    topic ids (KIP-516).
 
     Versions 0-7, flexible 5+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 2+.
+    - topics ([]CreatableTopicResult): The outcome for each topic.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,15 @@ class DeleteAclsRequestDeleteAclsFilter:
     """Each removes the ACLs that it matches.
 
     Versions 0-3 of DeleteAclsRequest.
+
+    Fields:
+    - resource_type_filter (int8): The type of resource, a number of ResourceType.
+    - resource_name_filter (string): The resource's name; null matches any.
+    - pattern_type_filter (int8): How the names are matched, a number of PatternType. Versions 1+.
+    - principal_filter (string): The principal; null matches any.
+    - host_filter (string): The host; null matches any.
+    - operation (int8): The operation, a number of AclOperation.
+    - permission_type (int8): Allow or deny, a number of AclPermissionType.
     """
 
     __repr__ = short_repr
@@ -55,9 +64,12 @@ class DeleteAclsRequestDeleteAclsFilter:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteAclsRequest:
-    """Removes the ACLs that match a filter (KIP-140).
+    """Removes the ACLs that match a filter (KIP-140). v1 adds the kind of pattern (KIP-290).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - filters ([]DeleteAclsFilter): Each removes the ACLs that it matches.
     """
 
     __repr__ = short_repr
@@ -74,6 +86,17 @@ class DeleteAclsResponseDeleteAclsMatchingAcl:
     """The ACLs that the filter matched.
 
     Versions 0-3 of DeleteAclsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - resource_type (int8): The type of the resource, a number of ResourceType.
+    - resource_name (string): The resource's name.
+    - pattern_type (int8): How the resource's name is matched, a number of PatternType. Versions 1+.
+    - principal (string): The principal, as type and name: User:alice.
+    - host (string): The host that it applies to; * for all.
+    - operation (int8): The operation, a number of AclOperation.
+    - permission_type (int8): Allow or deny, a number of AclPermissionType.
     """
 
     __repr__ = short_repr
@@ -114,6 +137,11 @@ class DeleteAclsResponseDeleteAclsFilterResult:
     """The outcomes, in the order of the request.
 
     Versions 0-3 of DeleteAclsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - matching_acls ([]DeleteAclsMatchingAcl): The ACLs that the filter matched.
     """
 
     __repr__ = short_repr
@@ -133,9 +161,14 @@ class DeleteAclsResponseDeleteAclsFilterResult:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteAclsResponse:
-    """The ACLs that each filter removed (KIP-140).
+    """The ACLs that each filter removed (KIP-140). v1 adds the kind of pattern (KIP-290).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - filter_results ([]DeleteAclsFilterResult): The outcomes, in the order of the request.
     """
 
     __repr__ = short_repr

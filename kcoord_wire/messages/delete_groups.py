@@ -24,6 +24,9 @@ class DeleteGroupsRequest:
     answer.
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - groups_names ([]string): The ids of the groups to delete.
     """
 
     __repr__ = short_repr
@@ -40,6 +43,11 @@ class DeleteGroupsResponseDeletableGroupResult:
     """The outcome for each group.
 
     Versions 0-3 of DeleteGroupsResponse.
+
+    Fields:
+    - group_id (string): The group's id.
+    - error_code (int16): The outcome; 0 means that the group is gone.
+    - error_message (string): The error as text; null if there is none. Versions 3.
     """
 
     __repr__ = short_repr
@@ -65,6 +73,11 @@ class DeleteGroupsResponse:
     INVALID_GROUP_ID (24), GROUP_AUTHORIZATION_FAILED (30), NON_EMPTY_GROUP (68), GROUP_ID_NOT_FOUND (69).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - results ([]DeletableGroupResult): The outcome for each group.
     """
 
     __repr__ = short_repr

@@ -25,6 +25,10 @@ class DeleteRecordsRequestDeleteRecordsPartition:
     """The partitions of this topic.
 
     Versions 0-2 of DeleteRecordsRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - offset (int64): The first offset to keep; -1 keeps nothing below the high watermark.
     """
 
     __repr__ = short_repr
@@ -44,6 +48,10 @@ class DeleteRecordsRequestDeleteRecordsTopic:
     """The topics concerned, each with its partitions.
 
     Versions 0-2 of DeleteRecordsRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]DeleteRecordsPartition): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -63,6 +71,10 @@ class DeleteRecordsRequest:
     """Removes the records of partitions before an offset (KIP-107).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - topics ([]DeleteRecordsTopic): The topics concerned, each with its partitions.
+    - timeout_ms (int32): Milliseconds that the broker may take.
     """
 
     __repr__ = short_repr
@@ -82,6 +94,11 @@ class DeleteRecordsResponseDeleteRecordsPartitionResult:
     """The partitions of this topic.
 
     Versions 0-2 of DeleteRecordsResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - low_watermark (int64): The first offset that is left; -1 on an error.
+    - error_code (int16): The outcome; 0 if there is no error.
     """
 
     __repr__ = short_repr
@@ -104,6 +121,10 @@ class DeleteRecordsResponseDeleteRecordsTopicResult:
     """The topics concerned, each with its partitions.
 
     Versions 0-2 of DeleteRecordsResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]DeleteRecordsPartitionResult): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -123,6 +144,11 @@ class DeleteRecordsResponse:
     """Where each partition begins now (KIP-107).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - topics ([]DeleteRecordsTopicResult): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr

@@ -26,6 +26,9 @@ class DeleteShareGroupOffsetsRequestTopic:
     """The topics whose offsets to delete.
 
     Versions 0 of DeleteShareGroupOffsetsRequest.
+
+    Fields:
+    - topic_name (string): The topic's name.
     """
 
     __repr__ = short_repr
@@ -42,6 +45,10 @@ class DeleteShareGroupOffsetsRequest:
     """Deletes the offsets of topics from a share group that has no members (KIP-932).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - topics ([]DeleteShareGroupOffsetsRequestTopic): The topics whose offsets to delete.
     """
 
     __repr__ = short_repr
@@ -61,6 +68,12 @@ class DeleteShareGroupOffsetsResponseTopic:
     """The outcomes, by topic.
 
     Versions 0 of DeleteShareGroupOffsetsResponse.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - topic_id (uuid): The topic's id.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
     """
 
     __repr__ = short_repr
@@ -89,6 +102,13 @@ class DeleteShareGroupOffsetsResponse:
     INVALID_REQUEST (42), UNKNOWN_SERVER_ERROR (-1), UNKNOWN_TOPIC_OR_PARTITION (3).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
+    - responses ([]DeleteShareGroupOffsetsResponseTopic): The outcomes, by topic.
     """
 
     __repr__ = short_repr

@@ -28,6 +28,9 @@ class DeleteShareGroupStateRequestPartitionData:
     """The partitions.
 
     Versions 0 of DeleteShareGroupStateRequest.
+
+    Fields:
+    - partition (int32): The partition's number.
     """
 
     __repr__ = short_repr
@@ -44,6 +47,10 @@ class DeleteShareGroupStateRequestDeleteStateData:
     """The topics.
 
     Versions 0 of DeleteShareGroupStateRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionData): The partitions.
     """
 
     __repr__ = short_repr
@@ -63,6 +70,10 @@ class DeleteShareGroupStateRequest:
     """The group coordinator deletes the states of a share group's partitions at the share coordinator (KIP-932).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - topics ([]DeleteStateData): The topics.
     """
 
     __repr__ = short_repr
@@ -82,6 +93,11 @@ class DeleteShareGroupStateResponsePartitionResult:
     """The partitions.
 
     Versions 0 of DeleteShareGroupStateResponse.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
     """
 
     __repr__ = short_repr
@@ -104,6 +120,10 @@ class DeleteShareGroupStateResponseDeleteStateResult:
     """The outcomes, by topic.
 
     Versions 0 of DeleteShareGroupStateResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionResult): The partitions.
     """
 
     __repr__ = short_repr
@@ -125,6 +145,9 @@ class DeleteShareGroupStateResponse:
     UNKNOWN_TOPIC_OR_PARTITION (3), FENCED_STATE_EPOCH (124), INVALID_REQUEST (42).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - results ([]DeleteStateResult): The outcomes, by topic.
     """
 
     __repr__ = short_repr

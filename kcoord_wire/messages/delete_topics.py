@@ -26,6 +26,10 @@ class DeleteTopicsRequestDeleteTopicState:
     """The topics to delete, by name or by id, from version 6 on.
 
     Versions 6 of DeleteTopicsRequest.
+
+    Fields:
+    - name (string): The topic's name; null if the id says which. Versions 6.
+    - topic_id (uuid): The topic's id. Versions 6.
     """
 
     __repr__ = short_repr
@@ -42,9 +46,14 @@ class DeleteTopicsRequestDeleteTopicState:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteTopicsRequest:
-    """Deletes topics, by name or, since version 6, by id (KIP-4, KIP-516).
+    """Deletes topics by name (KIP-4). v6 takes ids as well (KIP-516).
 
     Versions 0-6, flexible 4+.
+
+    Fields:
+    - topics ([]DeleteTopicState): The topics to delete, by name or by id, from version 6 on. Versions 6.
+    - topic_names ([]string): The names of the topics to delete, up to version 5. Versions 0-5.
+    - timeout_ms (int32): Milliseconds that the broker may take.
     """
 
     __repr__ = short_repr
@@ -67,6 +76,12 @@ class DeleteTopicsResponseDeletableTopicResult:
     """The outcomes, one for each item of the request.
 
     Versions 0-6 of DeleteTopicsResponse.
+
+    Fields:
+    - name (string): The topic's name; null if the sender may not see it. Null in versions 6.
+    - topic_id (uuid): The topic's id. Versions 6.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say. Versions 5+.
     """
 
     __repr__ = short_repr
@@ -89,9 +104,15 @@ class DeleteTopicsResponseDeletableTopicResult:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteTopicsResponse:
-    """The outcome for each topic (KIP-4, KIP-516).
+    """The outcome for each topic (KIP-4). v1 adds the throttle time (KIP-124), v5 error messages (KIP-599), v6 topic
+    ids (KIP-516).
 
     Versions 0-6, flexible 4+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - responses ([]DeletableTopicResult): The outcomes, one for each item of the request.
     """
 
     __repr__ = short_repr

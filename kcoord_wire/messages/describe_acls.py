@@ -20,9 +20,18 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class DescribeAclsRequest:
-    """Asks for the ACLs that match a filter (KIP-140).
+    """Asks for the ACLs that match a filter (KIP-140). v1 adds the kind of pattern (KIP-290).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - resource_type_filter (int8): The type of resource, a number of ResourceType.
+    - resource_name_filter (string): The resource's name; null matches any.
+    - pattern_type_filter (int8): How the names are matched, a number of PatternType. Versions 1+.
+    - principal_filter (string): The principal; null matches any.
+    - host_filter (string): The host; null matches any.
+    - operation (int8): The operation, a number of AclOperation.
+    - permission_type (int8): Allow or deny, a number of AclPermissionType.
     """
 
     __repr__ = short_repr
@@ -57,6 +66,12 @@ class DescribeAclsResponseAclDescription:
     """The ACLs of the resource.
 
     Versions 0-3 of DescribeAclsResponse.
+
+    Fields:
+    - principal (string): The principal, as type and name: User:alice.
+    - host (string): The host that it applies to; * for all.
+    - operation (int8): The operation, a number of AclOperation.
+    - permission_type (int8): Allow or deny, a number of AclPermissionType.
     """
 
     __repr__ = short_repr
@@ -82,6 +97,12 @@ class DescribeAclsResponseDescribeAclsResource:
     """The resources with matching ACLs.
 
     Versions 0-3 of DescribeAclsResponse.
+
+    Fields:
+    - resource_type (int8): The type of the resource, a number of ResourceType.
+    - resource_name (string): The resource's name.
+    - pattern_type (int8): How the resource's name is matched, a number of PatternType. Versions 1+.
+    - acls ([]AclDescription): The ACLs of the resource.
     """
 
     __repr__ = short_repr
@@ -104,9 +125,16 @@ class DescribeAclsResponseDescribeAclsResource:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeAclsResponse:
-    """The ACLs that match, by resource (KIP-140).
+    """The ACLs that match, by resource (KIP-140). v1 adds the kind of pattern (KIP-290).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - resources ([]DescribeAclsResource): The resources with matching ACLs.
     """
 
     __repr__ = short_repr

@@ -25,6 +25,11 @@ class DescribeClientQuotasRequestComponentData:
     """What an entity has to match to be listed.
 
     Versions 0-1 of DescribeClientQuotasRequest.
+
+    Fields:
+    - entity_type (string): The type of the quota's entity: user, client-id or ip.
+    - match_type (int8): 0 a name, 1 the default, 2 any name.
+    - match (string): The name to match; null for the other match types.
     """
 
     __repr__ = short_repr
@@ -47,6 +52,10 @@ class DescribeClientQuotasRequest:
     """Asks for the quotas of users, client ids and addresses (KIP-546).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - components ([]ComponentData): What an entity has to match to be listed.
+    - strict (bool): True to leave out entities that have a type which no component names.
     """
 
     __repr__ = short_repr
@@ -66,6 +75,10 @@ class DescribeClientQuotasResponseEntityData:
     """What the quota applies to, as pairs of type and name.
 
     Versions 0-1 of DescribeClientQuotasResponse.
+
+    Fields:
+    - entity_type (string): The type of the quota's entity: user, client-id or ip.
+    - entity_name (string): The name of the entity; null for the default of its type.
     """
 
     __repr__ = short_repr
@@ -85,6 +98,10 @@ class DescribeClientQuotasResponseValueData:
     """The quotas of the entity.
 
     Versions 0-1 of DescribeClientQuotasResponse.
+
+    Fields:
+    - key (string): The quota's name, such as producer_byte_rate.
+    - value (float64): The limit.
     """
 
     __repr__ = short_repr
@@ -104,6 +121,10 @@ class DescribeClientQuotasResponseEntryData:
     """The entities with quotas; null on an error.
 
     Versions 0-1 of DescribeClientQuotasResponse.
+
+    Fields:
+    - entity ([]EntityData): What the quota applies to, as pairs of type and name.
+    - values ([]ValueData): The quotas of the entity.
     """
 
     __repr__ = short_repr
@@ -123,6 +144,13 @@ class DescribeClientQuotasResponse:
     """The entities that match, with their quotas (KIP-546).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - entries ([]EntryData): The entities with quotas; null on an error.
     """
 
     __repr__ = short_repr

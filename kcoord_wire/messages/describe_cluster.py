@@ -19,9 +19,15 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class DescribeClusterRequest:
-    """Asks for the cluster's id, its controller and its nodes (KIP-700).
+    """Asks for the cluster's id, its controller and its nodes (KIP-700). v1 may ask for controllers (KIP-919), v2
+    for fenced brokers (KIP-1073).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - include_cluster_authorized_operations (bool): Whether to list what the sender may do to the cluster.
+    - endpoint_type (int8): 1 for brokers, 2 for controllers. Versions 1+.
+    - include_fenced_brokers (bool): Whether to list fenced brokers, too. Versions 2.
     """
 
     __repr__ = short_repr
@@ -44,6 +50,13 @@ class DescribeClusterResponseDescribeClusterBroker:
     """The nodes.
 
     Versions 0-2 of DescribeClusterResponse.
+
+    Fields:
+    - broker_id (int32): The broker.
+    - host (string): Host name or address.
+    - port (int32): TCP port.
+    - rack (string): The broker's rack; null if it has none.
+    - is_fenced (bool): True if the broker is fenced. Versions 2.
     """
 
     __repr__ = short_repr
@@ -69,9 +82,23 @@ class DescribeClusterResponseDescribeClusterBroker:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeClusterResponse:
-    """The cluster's id, controller and nodes (KIP-700).
+    """The cluster's id, controller and nodes (KIP-700). v1 says whether these are controllers (KIP-919), v2 which
+    brokers are fenced (KIP-1073).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - endpoint_type (int8): 1 for brokers, 2 for controllers. Versions 1+.
+    - cluster_id (string): The cluster's id.
+    - controller_id (int32): The active controller; of brokers any node that passes requests on to it; -1 if
+      unknown.
+    - brokers ([]DescribeClusterBroker): The nodes.
+    - cluster_authorized_operations (int32): What the sender may do to it, a bit for each AclOperation; the lowest
+      int32 if not asked for.
     """
 
     __repr__ = short_repr

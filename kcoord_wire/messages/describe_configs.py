@@ -25,6 +25,11 @@ class DescribeConfigsRequestDescribeConfigsResource:
     """The resources.
 
     Versions 0-4 of DescribeConfigsRequest.
+
+    Fields:
+    - resource_type (int8): The type of the resource, a number of ResourceType.
+    - resource_name (string): The resource's name.
+    - configuration_keys ([]string): The names of the entries; null for all.
     """
 
     __repr__ = short_repr
@@ -44,9 +49,14 @@ class DescribeConfigsRequestDescribeConfigsResource:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeConfigsRequest:
-    """Asks for the configuration of resources (KIP-133).
+    """Asks for the configuration of resources (KIP-133). v1 adds synonyms (KIP-226), v3 documentation (KIP-569).
 
     Versions 0-4, flexible 4.
+
+    Fields:
+    - resources ([]DescribeConfigsResource): The resources.
+    - include_synonyms (bool): Whether to say which other settings the value may come from. Versions 1+.
+    - include_documentation (bool): Whether to add what each entry means. Versions 3+.
     """
 
     __repr__ = short_repr
@@ -69,6 +79,11 @@ class DescribeConfigsResponseDescribeConfigsSynonym:
     """The settings that the value may come from, the strongest first.
 
     Versions 1-4 of DescribeConfigsResponse.
+
+    Fields:
+    - name (string): The synonym's name. Versions 1+.
+    - value (string): The value of the entry; null for none. Versions 1+.
+    - source (int8): Where the synonym's value comes from, a number of ConfigSource. Versions 1+.
     """
 
     __repr__ = short_repr
@@ -91,6 +106,18 @@ class DescribeConfigsResponseDescribeConfigsResourceResult:
     """The configuration's entries.
 
     Versions 0-4 of DescribeConfigsResponse.
+
+    Fields:
+    - name (string): The entry's name.
+    - value (string): The value of the entry; null for none.
+    - read_only (bool): True if requests cannot change the entry.
+    - is_default (bool): True if the value is the default, in version 0. Versions 0.
+    - config_source (int8): Where the value comes from, a number of ConfigSource. Versions 1+.
+    - is_sensitive (bool): True if the value is kept back because it is a secret.
+    - synonyms ([]DescribeConfigsSynonym): The settings that the value may come from, the strongest first.
+      Versions 1+.
+    - config_type (int8): The type of the value, a number of ConfigType. Versions 3+.
+    - documentation (string): What the entry means; null if not asked for. Versions 3+.
     """
 
     __repr__ = short_repr
@@ -131,6 +158,13 @@ class DescribeConfigsResponseDescribeConfigsResult:
     """The outcomes, one for each item of the request.
 
     Versions 0-4 of DescribeConfigsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - resource_type (int8): The type of the resource, a number of ResourceType.
+    - resource_name (string): The resource's name.
+    - configs ([]DescribeConfigsResourceResult): The configuration's entries.
     """
 
     __repr__ = short_repr
@@ -156,9 +190,15 @@ class DescribeConfigsResponseDescribeConfigsResult:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeConfigsResponse:
-    """The configuration of each resource (KIP-133).
+    """The configuration of each resource (KIP-133). v1 adds sources and synonyms (KIP-226), v3 types and
+    documentation (KIP-569).
 
     Versions 0-4, flexible 4.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - results ([]DescribeConfigsResult): The outcomes, one for each item of the request.
     """
 
     __repr__ = short_repr

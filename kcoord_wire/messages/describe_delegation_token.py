@@ -24,6 +24,10 @@ class DescribeDelegationTokenRequestDescribeDelegationTokenOwner:
     """The owners whose tokens are asked for; null for all.
 
     Versions 0-3 of DescribeDelegationTokenRequest.
+
+    Fields:
+    - principal_type (string): The type of the principal, such as User.
+    - principal_name (string): The name of the principal.
     """
 
     __repr__ = short_repr
@@ -43,6 +47,9 @@ class DescribeDelegationTokenRequest:
     """Asks for the delegation tokens of owners (KIP-48).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - owners ([]DescribeDelegationTokenOwner): The owners whose tokens are asked for; null for all.
     """
 
     __repr__ = short_repr
@@ -59,6 +66,10 @@ class DescribeDelegationTokenResponseDescribedDelegationTokenRenewer:
     """The principals that may renew the token.
 
     Versions 0-3 of DescribeDelegationTokenResponse.
+
+    Fields:
+    - principal_type (string): The type of the principal, such as User.
+    - principal_name (string): The name of the principal.
     """
 
     __repr__ = short_repr
@@ -78,6 +89,18 @@ class DescribeDelegationTokenResponseDescribedDelegationToken:
     """The tokens.
 
     Versions 0-3 of DescribeDelegationTokenResponse.
+
+    Fields:
+    - principal_type (string): The type of the principal, such as User.
+    - principal_name (string): The name of the principal.
+    - token_requester_principal_type (string): The type of the principal that asked for the token. Versions 3.
+    - token_requester_principal_name (string): The name of the principal that asked for the token. Versions 3.
+    - issue_timestamp (int64): When the token was made, in milliseconds since 1970 UTC.
+    - expiry_timestamp (int64): When the token expires, in milliseconds since 1970 UTC.
+    - max_timestamp (int64): Until when the token can be renewed, in milliseconds since 1970 UTC.
+    - token_id (string): The token's id.
+    - hmac (bytes): The HMAC that identifies the token.
+    - renewers ([]DescribedDelegationTokenRenewer): The principals that may renew the token.
     """
 
     __repr__ = short_repr
@@ -118,9 +141,15 @@ class DescribeDelegationTokenResponseDescribedDelegationToken:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeDelegationTokenResponse:
-    """The delegation tokens that the sender may see (KIP-48).
+    """The delegation tokens that the sender may see (KIP-48). v3 adds the principal that asked (KIP-373).
 
     Versions 0-3, flexible 2+.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - tokens ([]DescribedDelegationToken): The tokens.
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
     """
 
     __repr__ = short_repr

@@ -26,6 +26,11 @@ class DescribeGroupsRequest:
     (KIP-482), v6 changes the answer for missing groups (KIP-1043).
 
     Versions 0-6, flexible 5+.
+
+    Fields:
+    - groups ([]string): The ids of the groups to describe.
+    - include_authorized_operations (bool): True asks which operations the client may perform on each group.
+      Versions 3+.
     """
 
     __repr__ = short_repr
@@ -45,6 +50,14 @@ class DescribeGroupsResponseDescribedGroupMember:
     """The members.
 
     Versions 0-6 of DescribeGroupsResponse.
+
+    Fields:
+    - member_id (string): The member's id.
+    - group_instance_id (string): The name of a static member; null for a dynamic member. Versions 4+.
+    - client_id (string): The client id of the member's latest JoinGroup.
+    - client_host (string): The address the member's JoinGroup came from.
+    - member_metadata (bytes): What the member offered for the chosen strategy; for consumers, its subscription.
+    - member_assignment (bytes): The member's assignment; for consumers, its partitions.
     """
 
     __repr__ = short_repr
@@ -76,6 +89,17 @@ class DescribeGroupsResponseDescribedGroup:
     """The groups of the request.
 
     Versions 0-6 of DescribeGroupsResponse.
+
+    Fields:
+    - error_code (int16): The outcome for this group.
+    - error_message (string): The error as text; null if there is none. Versions 6.
+    - group_id (string): The group's id.
+    - group_state (string): Empty, PreparingRebalance, CompletingRebalance, Stable or Dead; empty on error.
+    - protocol_type (string): The kind of group; empty if it has none.
+    - protocol_data (string): The chosen assignment strategy, or empty if none is chosen now.
+    - members ([]DescribedGroupMember): The members.
+    - authorized_operations (int32): What the client may do with the group, one bit for each operation;
+      -2147483648 if not asked for. Versions 3+.
     """
 
     __repr__ = short_repr
@@ -118,6 +142,11 @@ class DescribeGroupsResponse:
     (24), GROUP_AUTHORIZATION_FAILED (30), GROUP_ID_NOT_FOUND (69).
 
     Versions 0-6, flexible 5+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - groups ([]DescribedGroup): The groups of the request.
     """
 
     __repr__ = short_repr

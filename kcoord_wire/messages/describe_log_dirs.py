@@ -25,6 +25,10 @@ class DescribeLogDirsRequestDescribableLogDirTopic:
     """The topics to look for; null for all.
 
     Versions 0-5 of DescribeLogDirsRequest.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -44,6 +48,9 @@ class DescribeLogDirsRequest:
     """Asks a broker for its log directories and the replicas in them (KIP-113).
 
     Versions 0-5, flexible 2+.
+
+    Fields:
+    - topics ([]DescribableLogDirTopic): The topics to look for; null for all.
     """
 
     __repr__ = short_repr
@@ -60,6 +67,13 @@ class DescribeLogDirsResponseDescribeLogDirsPartition:
     """The partitions of this topic.
 
     Versions 0-5 of DescribeLogDirsResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - partition_size (int64): The bytes of the partition's segments.
+    - offset_lag (int64): How far the replica is behind: the high watermark for the current one, the current one
+      for one that moves.
+    - is_future_key (bool): True if the replica is being moved into this directory.
     """
 
     __repr__ = short_repr
@@ -85,6 +99,10 @@ class DescribeLogDirsResponseDescribeLogDirsTopic:
     """The topics concerned, each with its partitions.
 
     Versions 0-5 of DescribeLogDirsResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]DescribeLogDirsPartition): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -104,6 +122,14 @@ class DescribeLogDirsResponseDescribeLogDirsResult:
     """The log directories.
 
     Versions 0-5 of DescribeLogDirsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - log_dir (string): The absolute path of the directory.
+    - topics ([]DescribeLogDirsTopic): The topics concerned, each with its partitions.
+    - total_bytes (int64): The size of the volume in bytes; -1 if unknown. Versions 4+.
+    - usable_bytes (int64): The bytes of the volume that are free to use; -1 if unknown. Versions 4+.
+    - is_cordoned (bool): True if the directory takes no new replicas. Versions 5.
     """
 
     __repr__ = short_repr
@@ -132,9 +158,16 @@ class DescribeLogDirsResponseDescribeLogDirsResult:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeLogDirsResponse:
-    """The log directories of the broker (KIP-113).
+    """The log directories of the broker (KIP-113). v4 adds the sizes of volumes (KIP-827), v5 whether a directory
+    takes no new partitions (KIP-1066).
 
     Versions 0-5, flexible 2+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error. Versions 3+.
+    - results ([]DescribeLogDirsResult): The log directories.
     """
 
     __repr__ = short_repr

@@ -25,6 +25,10 @@ class DescribeProducersRequestTopicRequest:
     """The topics concerned, each with its partitions.
 
     Versions 0 of DescribeProducersRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partition_indexes ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -44,6 +48,9 @@ class DescribeProducersRequest:
     """Asks the leaders of partitions for the producers that write to them (KIP-664).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - topics ([]TopicRequest): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -60,6 +67,14 @@ class DescribeProducersResponseProducerState:
     """The producers whose sequence numbers the partition keeps.
 
     Versions 0 of DescribeProducersResponse.
+
+    Fields:
+    - producer_id (int64): The producer's id.
+    - producer_epoch (int32): The epoch of the producer id.
+    - last_sequence (int32): The sequence number of the last record; -1 if none.
+    - last_timestamp (int64): The timestamp of the last record, in milliseconds since 1970 UTC; -1 if none.
+    - coordinator_epoch (int32): The epoch of the transaction coordinator.
+    - current_txn_start_offset (int64): Where the producer's open transaction begins; -1 if there is none.
     """
 
     __repr__ = short_repr
@@ -91,6 +106,12 @@ class DescribeProducersResponsePartitionResponse:
     """The partitions of this topic.
 
     Versions 0 of DescribeProducersResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - active_producers ([]ProducerState): The producers whose sequence numbers the partition keeps.
     """
 
     __repr__ = short_repr
@@ -116,6 +137,10 @@ class DescribeProducersResponseTopicResponse:
     """The topics concerned, each with its partitions.
 
     Versions 0 of DescribeProducersResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]PartitionResponse): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -135,6 +160,11 @@ class DescribeProducersResponse:
     """The producers of each partition (KIP-664).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - topics ([]TopicResponse): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr

@@ -31,6 +31,9 @@ class DescribeQuorumRequestPartitionData:
     """The partitions of this topic.
 
     Versions 0-2 of DescribeQuorumRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
     """
 
     __repr__ = short_repr
@@ -47,6 +50,10 @@ class DescribeQuorumRequestTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-2 of DescribeQuorumRequest.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -66,6 +73,9 @@ class DescribeQuorumRequest:
     """Asks for the state of the quorum of controllers (KIP-595).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - topics ([]TopicData): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -82,6 +92,15 @@ class DescribeQuorumResponseReplicaState:
     """The voters.
 
     Versions 0-2 of DescribeQuorumResponse.
+
+    Fields:
+    - replica_id (int32): The replica's node.
+    - replica_directory_id (uuid): The id of the replica's log directory. Versions 2.
+    - log_end_offset (int64): The end of the replica's log; -1 if unknown.
+    - last_fetch_timestamp (int64): The leader's time of the replica's last fetch, in milliseconds since 1970 UTC;
+      -1 if unknown. Versions 1+.
+    - last_caught_up_timestamp (int64): When the replica last held all that the leader had, in milliseconds since
+      1970 UTC; -1 if unknown. Versions 1+.
     """
 
     __repr__ = short_repr
@@ -112,6 +131,16 @@ class DescribeQuorumResponsePartitionData:
     """The partitions of this topic.
 
     Versions 0-2 of DescribeQuorumResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say. Versions 2.
+    - leader_id (int32): The leader's node; -1 if unknown.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
+    - high_watermark (int64): The offset up to which records are committed.
+    - current_voters ([]ReplicaState): The voters.
+    - observers ([]ReplicaState): The replicas that do not vote.
     """
 
     __repr__ = short_repr
@@ -149,6 +178,10 @@ class DescribeQuorumResponseTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-2 of DescribeQuorumResponse.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -168,6 +201,11 @@ class DescribeQuorumResponseListener:
     """Where to reach the node.
 
     Versions 2 of DescribeQuorumResponse.
+
+    Fields:
+    - name (string): The listener's name. Versions 2.
+    - host (string): Host name or address. Versions 2.
+    - port (uint16): TCP port. Versions 2.
     """
 
     __repr__ = short_repr
@@ -190,6 +228,10 @@ class DescribeQuorumResponseNode:
     """Where to reach the replicas.
 
     Versions 2 of DescribeQuorumResponse.
+
+    Fields:
+    - node_id (int32): The node. Versions 2.
+    - listeners ([]Listener): Where to reach the node. Versions 2.
     """
 
     __repr__ = short_repr
@@ -206,9 +248,16 @@ class DescribeQuorumResponseNode:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeQuorumResponse:
-    """The leader, the voters and the observers of the quorum (KIP-595).
+    """The leader, the voters and the observers of the quorum (KIP-595). v1 adds the times of the last fetch
+    (KIP-836), v2 directory ids, messages and nodes (KIP-853).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say. Versions 2.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
+    - nodes ([]Node): Where to reach the replicas. Versions 2.
     """
 
     __repr__ = short_repr

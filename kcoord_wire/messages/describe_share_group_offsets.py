@@ -29,6 +29,10 @@ class DescribeShareGroupOffsetsRequestTopic:
     """The topics to describe; null for all.
 
     Versions 0-1 of DescribeShareGroupOffsetsRequest.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -48,6 +52,10 @@ class DescribeShareGroupOffsetsRequestGroup:
     """The groups to describe.
 
     Versions 0-1 of DescribeShareGroupOffsetsRequest.
+
+    Fields:
+    - group_id (string): The group's id.
+    - topics ([]DescribeShareGroupOffsetsRequestTopic): The topics to describe; null for all.
     """
 
     __repr__ = short_repr
@@ -67,6 +75,9 @@ class DescribeShareGroupOffsetsRequest:
     """Asks for the start offsets of share groups (KIP-932). v1 asks for the lag too (KIP-1226).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - groups ([]DescribeShareGroupOffsetsRequestGroup): The groups to describe.
     """
 
     __repr__ = short_repr
@@ -83,6 +94,14 @@ class DescribeShareGroupOffsetsResponsePartition:
     """The partitions.
 
     Versions 0-1 of DescribeShareGroupOffsetsResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - start_offset (int64): The first offset that the group has not finished with; -1 if none is set yet.
+    - leader_epoch (int32): The epoch of the partition's leader.
+    - lag (int64): How many records the group has not finished with; -1 if unknown. Versions 1.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
     """
 
     __repr__ = short_repr
@@ -114,6 +133,11 @@ class DescribeShareGroupOffsetsResponseTopic:
     """The topics.
 
     Versions 0-1 of DescribeShareGroupOffsetsResponse.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - topic_id (uuid): The topic's id.
+    - partitions ([]DescribeShareGroupOffsetsResponsePartition): The partitions.
     """
 
     __repr__ = short_repr
@@ -136,6 +160,12 @@ class DescribeShareGroupOffsetsResponseGroup:
     """The groups of the request.
 
     Versions 0-1 of DescribeShareGroupOffsetsResponse.
+
+    Fields:
+    - group_id (string): The group's id.
+    - topics ([]DescribeShareGroupOffsetsResponseTopic): The topics.
+    - error_code (int16): The outcome for this group.
+    - error_message (string): The error as text; null if there is none.
     """
 
     __repr__ = short_repr
@@ -163,6 +193,11 @@ class DescribeShareGroupOffsetsResponse:
     COORDINATOR_LOAD_IN_PROGRESS (14), GROUP_ID_NOT_FOUND (69), INVALID_REQUEST (42), UNKNOWN_SERVER_ERROR (-1).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - groups ([]DescribeShareGroupOffsetsResponseGroup): The groups of the request.
     """
 
     __repr__ = short_repr

@@ -29,6 +29,9 @@ class DescribeTopicPartitionsRequestTopicRequest:
     """The topics concerned, each with its partitions.
 
     Versions 0 of DescribeTopicPartitionsRequest.
+
+    Fields:
+    - name (string): The topic's name.
     """
 
     __repr__ = short_repr
@@ -45,6 +48,10 @@ class DescribeTopicPartitionsRequestCursor:
     """Where to go on; null to begin with the first topic.
 
     Versions 0 of DescribeTopicPartitionsRequest.
+
+    Fields:
+    - topic_name (string): The topic to begin with.
+    - partition_index (int32): The partition to begin with.
     """
 
     __repr__ = short_repr
@@ -64,6 +71,11 @@ class DescribeTopicPartitionsRequest:
     """Asks for the partitions of topics, a page at a time (KIP-966).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - topics ([]TopicRequest): The topics concerned, each with its partitions.
+    - response_partition_limit (int32): The most partitions in the response.
+    - cursor (Cursor): Where to go on; null to begin with the first topic.
     """
 
     __repr__ = short_repr
@@ -86,6 +98,18 @@ class DescribeTopicPartitionsResponsePartition:
     """The partitions of this topic.
 
     Versions 0 of DescribeTopicPartitionsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - partition_index (int32): The partition's number.
+    - leader_id (int32): The leader's node; -1 if unknown.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
+    - replica_nodes ([]int32): The brokers of the replicas.
+    - isr_nodes ([]int32): The brokers that are in sync.
+    - eligible_leader_replicas ([]int32): Brokers out of sync that still hold every committed record (KIP-966);
+      null if there are none.
+    - last_known_elr ([]int32): The eligible leaders before the last unclean shutdown; null if there are none.
+    - offline_replicas ([]int32): The brokers whose replicas are offline.
     """
 
     __repr__ = short_repr
@@ -126,6 +150,15 @@ class DescribeTopicPartitionsResponseTopic:
     """The topics concerned, each with its partitions.
 
     Versions 0 of DescribeTopicPartitionsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - name (string): The topic's name; null if there is no such topic.
+    - topic_id (uuid): The topic's id.
+    - is_internal (bool): True for a topic of Kafka itself.
+    - partitions ([]DescribeTopicPartitionsResponsePartition): The partitions of this topic.
+    - topic_authorized_operations (int32): What the sender may do to it, a bit for each AclOperation; the lowest
+      int32 if not asked for.
     """
 
     __repr__ = short_repr
@@ -157,6 +190,10 @@ class DescribeTopicPartitionsResponseCursor:
     """Where the next request is to go on; null at the end.
 
     Versions 0 of DescribeTopicPartitionsResponse.
+
+    Fields:
+    - topic_name (string): The topic to begin with.
+    - partition_index (int32): The partition to begin with.
     """
 
     __repr__ = short_repr
@@ -176,6 +213,12 @@ class DescribeTopicPartitionsResponse:
     """A page of topics with their partitions (KIP-966).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - topics ([]DescribeTopicPartitionsResponseTopic): The topics concerned, each with its partitions.
+    - next_cursor (Cursor): Where the next request is to go on; null at the end.
     """
 
     __repr__ = short_repr

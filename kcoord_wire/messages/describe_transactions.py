@@ -23,6 +23,9 @@ class DescribeTransactionsRequest:
     """Asks the transaction coordinator for transactions (KIP-664).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - transactional_ids ([]string): The transactional ids.
     """
 
     __repr__ = short_repr
@@ -39,6 +42,10 @@ class DescribeTransactionsResponseTopicData:
     """The partitions of the open transaction.
 
     Versions 0 of DescribeTransactionsResponse.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -58,6 +65,16 @@ class DescribeTransactionsResponseTransactionState:
     """The transactions.
 
     Versions 0 of DescribeTransactionsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - transactional_id (string): The transactional id.
+    - transaction_state (string): The transaction's state: Empty, Ongoing, PrepareCommit ...
+    - transaction_timeout_ms (int32): Milliseconds after which the coordinator aborts it.
+    - transaction_start_time_ms (int64): When it began, in milliseconds since 1970 UTC; -1 if it is not open.
+    - producer_id (int64): The producer's id.
+    - producer_epoch (int16): The epoch of the producer id.
+    - topics ([]TopicData): The partitions of the open transaction.
     """
 
     __repr__ = short_repr
@@ -95,6 +112,11 @@ class DescribeTransactionsResponse:
     """The state of each transaction (KIP-664).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - transaction_states ([]TransactionState): The transactions.
     """
 
     __repr__ = short_repr

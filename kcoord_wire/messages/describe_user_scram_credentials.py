@@ -24,6 +24,9 @@ class DescribeUserScramCredentialsRequestUserName:
     """The users; null or empty for all.
 
     Versions 0 of DescribeUserScramCredentialsRequest.
+
+    Fields:
+    - name (string): The user's name.
     """
 
     __repr__ = short_repr
@@ -40,6 +43,9 @@ class DescribeUserScramCredentialsRequest:
     """Asks which SCRAM credentials users have (KIP-554).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - users ([]UserName): The users; null or empty for all.
     """
 
     __repr__ = short_repr
@@ -56,6 +62,10 @@ class DescribeUserScramCredentialsResponseCredentialInfo:
     """The user's credentials.
 
     Versions 0 of DescribeUserScramCredentialsResponse.
+
+    Fields:
+    - mechanism (int8): The SCRAM mechanism: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512.
+    - iterations (int32): The number of SCRAM iterations.
     """
 
     __repr__ = short_repr
@@ -75,6 +85,12 @@ class DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult:
     """The outcome for each user.
 
     Versions 0 of DescribeUserScramCredentialsResponse.
+
+    Fields:
+    - user (string): The user's name.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - credential_infos ([]CredentialInfo): The user's credentials.
     """
 
     __repr__ = short_repr
@@ -100,6 +116,13 @@ class DescribeUserScramCredentialsResponse:
     """The mechanisms of each user, without secrets (KIP-554).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - results ([]DescribeUserScramCredentialsResult): The outcome for each user.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,10 @@ class ElectLeadersRequestTopicPartitions:
     """The partitions to elect leaders for; null for all.
 
     Versions 0-2 of ElectLeadersRequest.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -40,9 +44,14 @@ class ElectLeadersRequestTopicPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class ElectLeadersRequest:
-    """Starts elections of partition leaders (KIP-183, KIP-460).
+    """Starts elections of partition leaders (KIP-183). v1 adds the kind of election (KIP-460).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - election_type (int8): 0 elects the preferred replica, 1 any replica if no one in sync is left. Versions 1+.
+    - topic_partitions ([]TopicPartitions): The partitions to elect leaders for; null for all.
+    - timeout_ms (int32): Milliseconds that the broker may take.
     """
 
     __repr__ = short_repr
@@ -65,6 +74,11 @@ class ElectLeadersResponsePartitionResult:
     """The outcomes for each partition.
 
     Versions 0-2 of ElectLeadersResponse.
+
+    Fields:
+    - partition_id (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr
@@ -87,6 +101,10 @@ class ElectLeadersResponseReplicaElectionResult:
     """The outcomes for each topic.
 
     Versions 0-2 of ElectLeadersResponse.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partition_result ([]PartitionResult): The outcomes for each partition.
     """
 
     __repr__ = short_repr
@@ -103,9 +121,15 @@ class ElectLeadersResponseReplicaElectionResult:
 
 @dataclass(slots=True, kw_only=True)
 class ElectLeadersResponse:
-    """The outcome of each election (KIP-183, KIP-460).
+    """The outcome of each election (KIP-183). v1 adds an error of the whole (KIP-460).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error. Versions 1+.
+    - replica_election_results ([]ReplicaElectionResult): The outcomes for each topic.
     """
 
     __repr__ = short_repr

@@ -31,6 +31,10 @@ class EndQuorumEpochRequestReplicaInfo:
     """The replicas that are to become leader, the best first.
 
     Versions 1 of EndQuorumEpochRequest.
+
+    Fields:
+    - candidate_id (int32): The replica's node. Versions 1.
+    - candidate_directory_id (uuid): The id of the replica's log directory. Versions 1.
     """
 
     __repr__ = short_repr
@@ -50,6 +54,14 @@ class EndQuorumEpochRequestPartitionData:
     """The partitions of this topic.
 
     Versions 0-1 of EndQuorumEpochRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - leader_id (int32): The leader that resigns.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
+    - preferred_successors ([]int32): The nodes that are to become leader, the best first, in version 0. Versions
+      0.
+    - preferred_candidates ([]ReplicaInfo): The replicas that are to become leader, the best first. Versions 1.
     """
 
     __repr__ = short_repr
@@ -78,6 +90,10 @@ class EndQuorumEpochRequestTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-1 of EndQuorumEpochRequest.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -97,6 +113,11 @@ class EndQuorumEpochRequestLeaderEndpoint:
     """Where to reach the leader.
 
     Versions 1 of EndQuorumEpochRequest.
+
+    Fields:
+    - name (string): The listener's name. Versions 1.
+    - host (string): Host name or address. Versions 1.
+    - port (uint16): TCP port. Versions 1.
     """
 
     __repr__ = short_repr
@@ -116,9 +137,14 @@ class EndQuorumEpochRequestLeaderEndpoint:
 
 @dataclass(slots=True, kw_only=True)
 class EndQuorumEpochRequest:
-    """Announces that the leader of the quorum resigns (KIP-595).
+    """Announces that the leader of the quorum resigns (KIP-595). v1 adds directory ids and endpoints (KIP-853).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - cluster_id (string): The cluster's id; null if the sender does not check it.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
+    - leader_endpoints ([]LeaderEndpoint): Where to reach the leader. Versions 1.
     """
 
     __repr__ = short_repr
@@ -141,6 +167,12 @@ class EndQuorumEpochResponsePartitionData:
     """The partitions of this topic.
 
     Versions 0-1 of EndQuorumEpochResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - leader_id (int32): The leader's node; -1 if unknown.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
     """
 
     __repr__ = short_repr
@@ -166,6 +198,10 @@ class EndQuorumEpochResponseTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-1 of EndQuorumEpochResponse.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -185,6 +221,11 @@ class EndQuorumEpochResponseNodeEndpoint:
     """Where to reach the leaders that this response names.
 
     Versions 1 of EndQuorumEpochResponse.
+
+    Fields:
+    - node_id (int32): The node. Versions 1.
+    - host (string): Host name or address. Versions 1.
+    - port (uint16): TCP port. Versions 1.
     """
 
     __repr__ = short_repr
@@ -204,9 +245,15 @@ class EndQuorumEpochResponseNodeEndpoint:
 
 @dataclass(slots=True, kw_only=True)
 class EndQuorumEpochResponse:
-    """A voter's answer to the leader that resigns (KIP-595).
+    """A voter's answer to the leader that resigns (KIP-595). v1 adds endpoints (KIP-853).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
+    - node_endpoints ([]NodeEndpoint): Where to reach the leaders that this response names. Versions 1. Tagged
+      field 0.
     """
 
     __repr__ = short_repr

@@ -21,6 +21,12 @@ class EndTxnRequest:
     """Commits or aborts a transaction (KIP-98).
 
     Versions 0-5, flexible 3+.
+
+    Fields:
+    - transactional_id (string): The transactional id.
+    - producer_id (int64): The producer's id.
+    - producer_epoch (int16): The epoch of the producer id.
+    - committed (bool): True to commit, false to abort.
     """
 
     __repr__ = short_repr
@@ -43,9 +49,16 @@ class EndTxnRequest:
 
 @dataclass(slots=True, kw_only=True)
 class EndTxnResponse:
-    """The outcome; since version 5 also the producer's next epoch (KIP-98, KIP-890).
+    """The outcome (KIP-98). v5 adds the producer's id and next epoch (KIP-890).
 
     Versions 0-5, flexible 3+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - producer_id (int64): The producer's id for the next transaction, from version 5 on. Versions 5.
+    - producer_epoch (int16): The epoch for the next transaction, from version 5 on. Versions 5.
     """
 
     __repr__ = short_repr

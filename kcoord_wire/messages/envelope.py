@@ -21,6 +21,11 @@ class EnvelopeRequest:
     """Carries a client's request from a broker to the controller, with the client's principal and address (KIP-590).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - request_data (bytes): The client's request with its header, as it came.
+    - request_principal (bytes): The client's principal, as its broker wrote it down; null if there is none.
+    - client_host_address (bytes): The client's address: 4 or 16 bytes.
     """
 
     __repr__ = short_repr
@@ -43,6 +48,10 @@ class EnvelopeResponse:
     """Carries the controller's response back to the broker (KIP-590).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - response_data (bytes): The response with its header; null if there is none.
+    - error_code (int16): The outcome; 0 if there is no error.
     """
 
     __repr__ = short_repr

@@ -21,6 +21,10 @@ class ExpireDelegationTokenRequest:
     """Ends a delegation token, or brings its end forward (KIP-48).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - hmac (bytes): The HMAC that identifies the token.
+    - expiry_time_period_ms (int64): Milliseconds until it is to expire; negative for at once.
     """
 
     __repr__ = short_repr
@@ -40,6 +44,12 @@ class ExpireDelegationTokenResponse:
     """When the token expires (KIP-48).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - expiry_timestamp_ms (int64): When the token expires, in milliseconds since 1970 UTC.
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
     """
 
     __repr__ = short_repr

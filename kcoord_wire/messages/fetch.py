@@ -35,6 +35,10 @@ class FetchRequestReplicaState:
     """The follower's identity; consumers leave it at its defaults.
 
     Versions 15-18 of FetchRequest.
+
+    Fields:
+    - replica_id (int32): The follower that reads; -1 for a consumer. Versions 15+.
+    - replica_epoch (int64): The broker epoch of the follower; -1 for a consumer. Versions 15+.
     """
 
     __repr__ = short_repr
@@ -54,6 +58,20 @@ class FetchRequestFetchPartition:
     """The partitions to read.
 
     Versions 0-18 of FetchRequest.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - current_leader_epoch (int32): The leader epoch the client knows, checked by the broker; -1 skips the check.
+      Versions 9+.
+    - fetch_offset (int64): The offset of the first record to read.
+    - last_fetched_epoch (int32): The epoch of the last record read, to find a diverging log; -1 if none. Versions
+      12+.
+    - log_start_offset (int64): Where the follower's log starts; -1 for a consumer. Versions 5+.
+    - partition_max_bytes (int32): The most bytes to read from this partition; the first batch may be larger.
+    - replica_directory_id (uuid): The log directory of the follower; all zero for a consumer. Versions 17+.
+      Tagged field 0.
+    - high_watermark (int64): The high watermark the follower knows; the largest int64 if it is not given.
+      Versions 18. Tagged field 1.
     """
 
     __repr__ = short_repr
@@ -91,6 +109,11 @@ class FetchRequestFetchTopic:
     """The topics to read; within a session, those that changed.
 
     Versions 0-18 of FetchRequest.
+
+    Fields:
+    - topic (string): The topic's name. Versions 0-12.
+    - topic_id (uuid): The topic's id. Versions 13+.
+    - partitions ([]FetchPartition): The partitions to read.
     """
 
     __repr__ = short_repr
@@ -113,6 +136,11 @@ class FetchRequestForgottenTopic:
     """The topics to take out of the session.
 
     Versions 7-18 of FetchRequest.
+
+    Fields:
+    - topic (string): The topic's name. Versions 7-12.
+    - topic_id (uuid): The topic's id. Versions 13+.
+    - partitions ([]int32): The numbers of the partitions to take out. Versions 7+.
     """
 
     __repr__ = short_repr
@@ -141,6 +169,24 @@ class FetchRequest:
     (KIP-219). Kafka 4.0 dropped v0-3 (KIP-896).
 
     Versions 0-18, flexible 12+.
+
+    Fields:
+    - cluster_id (string): The cluster the follower belongs to, checked if given; null for consumers. Versions
+      12+. Tagged field 0.
+    - replica_id (int32): The follower that reads; -1 for a consumer. Versions 0-14.
+    - replica_state (ReplicaState): The follower's identity; consumers leave it at its defaults. Versions 15+.
+      Tagged field 1.
+    - max_wait_ms (int32): Milliseconds the broker may hold the request for MinBytes to arrive.
+    - min_bytes (int32): The number of bytes for which the broker answers at once.
+    - max_bytes (int32): The most bytes to answer with; the first batch is sent even if it is larger. Versions 3+.
+    - isolation_level (int8): 0 reads up to the high watermark; 1 stops before the first open transaction.
+      Versions 4+.
+    - session_id (int32): The fetch session; 0 for none or a new one. Versions 7+.
+    - session_epoch (int32): The number of the request in its session; 0 opens a session, -1 uses none. Versions
+      7+.
+    - topics ([]FetchTopic): The topics to read; within a session, those that changed.
+    - forgotten_topics_data ([]ForgottenTopic): The topics to take out of the session. Versions 7+.
+    - rack_id (string): The consumer's rack, to find a replica close to it; empty if it has none. Versions 11+.
     """
 
     __repr__ = short_repr
@@ -190,6 +236,10 @@ class FetchResponseEpochEndOffset:
     """Where the reader's log diverges from the leader's; absent if it does not.
 
     Versions 12-18 of FetchResponse.
+
+    Fields:
+    - epoch (int32): The largest epoch both logs have; -1 if none. Versions 12+.
+    - end_offset (int64): The offset after that epoch's last record; -1 if none. Versions 12+.
     """
 
     __repr__ = short_repr
@@ -209,6 +259,10 @@ class FetchResponseLeaderIdAndEpoch:
     """The partition's leader, when the broker asked does not lead it.
 
     Versions 12-18 of FetchResponse.
+
+    Fields:
+    - leader_id (int32): The broker that leads; -1 if unknown. Versions 12+.
+    - leader_epoch (int32): The epoch of its leadership; -1 if unknown. Versions 12+.
     """
 
     __repr__ = short_repr
@@ -228,6 +282,10 @@ class FetchResponseSnapshotId:
     """The snapshot to load first, when the offset lies before the log's start (KIP-630).
 
     Versions 12-18 of FetchResponse.
+
+    Fields:
+    - end_offset (int64): The offset after the last record the snapshot covers; -1 if none.
+    - epoch (int32): The epoch of the last record the snapshot covers; -1 if none.
     """
 
     __repr__ = short_repr
@@ -247,6 +305,10 @@ class FetchResponseAbortedTransaction:
     """Aborted transactions in the records; null under isolation level 0.
 
     Versions 4-18 of FetchResponse.
+
+    Fields:
+    - producer_id (int64): The producer whose transaction was aborted. Versions 4+.
+    - first_offset (int64): The offset of the transaction's first record. Versions 4+.
     """
 
     __repr__ = short_repr
@@ -266,6 +328,23 @@ class FetchResponsePartitionData:
     """The partitions.
 
     Versions 0-18 of FetchResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome for this partition.
+    - high_watermark (int64): The offset up to which records are safely replicated; -1 if unknown.
+    - last_stable_offset (int64): The offset up to which all transactions are decided; -1 if unknown. Versions 4+.
+    - log_start_offset (int64): The first offset the broker still has; -1 if unknown. Versions 5+.
+    - diverging_epoch (EpochEndOffset): Where the reader's log diverges from the leader's; absent if it does not.
+      Versions 12+. Tagged field 0.
+    - current_leader (LeaderIdAndEpoch): The partition's leader, when the broker asked does not lead it. Versions
+      12+. Tagged field 1.
+    - snapshot_id (SnapshotId): The snapshot to load first, when the offset lies before the log's start (KIP-630).
+      Versions 12+. Tagged field 2.
+    - aborted_transactions ([]AbortedTransaction): Aborted transactions in the records; null under isolation level
+      0. Versions 4+.
+    - preferred_read_replica (int32): The replica the consumer should read from; -1 for this one. Versions 11+.
+    - records (records): The records as they are in the log; null or empty if there are none.
     """
 
     __repr__ = short_repr
@@ -314,6 +393,11 @@ class FetchResponseFetchableTopicResponse:
     """The topics; within a session, those that changed.
 
     Versions 0-18 of FetchResponse.
+
+    Fields:
+    - topic (string): The topic's name. Versions 0-12.
+    - topic_id (uuid): The topic's id. Versions 13+.
+    - partitions ([]PartitionData): The partitions.
     """
 
     __repr__ = short_repr
@@ -336,6 +420,12 @@ class FetchResponseNodeEndpoint:
     """The addresses of the leaders named in CurrentLeader.
 
     Versions 16-18 of FetchResponse.
+
+    Fields:
+    - node_id (int32): The broker's id. Versions 16+.
+    - host (string): The broker's host name or address. Versions 16+.
+    - port (int32): The broker's TCP port. Versions 16+.
+    - rack (string): The broker's rack; null if it has none. Versions 16+.
     """
 
     __repr__ = short_repr
@@ -368,6 +458,15 @@ class FetchResponse:
     UNKNOWN_LEADER_EPOCH (75), UNKNOWN_TOPIC_ID (100).
 
     Versions 0-18, flexible 12+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - error_code (int16): The outcome for the request as a whole. Versions 7+.
+    - session_id (int32): The fetch session; 0 if there is none. Versions 7+.
+    - responses ([]FetchableTopicResponse): The topics; within a session, those that changed.
+    - node_endpoints ([]NodeEndpoint): The addresses of the leaders named in CurrentLeader. Versions 16+. Tagged
+      field 0.
     """
 
     __repr__ = short_repr

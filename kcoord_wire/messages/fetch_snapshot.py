@@ -32,6 +32,10 @@ class FetchSnapshotRequestSnapshotId:
     """Which snapshot: the offset and epoch at which it ends.
 
     Versions 0-1 of FetchSnapshotRequest.
+
+    Fields:
+    - end_offset (int64): The offset after the last one that the snapshot covers.
+    - epoch (int32): The leader epoch of the last record that it covers.
     """
 
     __repr__ = short_repr
@@ -51,6 +55,13 @@ class FetchSnapshotRequestPartitionSnapshot:
     """The partitions of this topic.
 
     Versions 0-1 of FetchSnapshotRequest.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - current_leader_epoch (int32): The leader epoch that the sender knows; -1 if none.
+    - snapshot_id (SnapshotId): Which snapshot: the offset and epoch at which it ends.
+    - position (int64): The byte of the snapshot at which the part begins.
+    - replica_directory_id (uuid): The id of the log directory that it fetches for. Versions 1. Tagged field 0.
     """
 
     __repr__ = short_repr
@@ -79,6 +90,10 @@ class FetchSnapshotRequestTopicSnapshot:
     """The topics concerned, each with its partitions.
 
     Versions 0-1 of FetchSnapshotRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]PartitionSnapshot): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -95,9 +110,15 @@ class FetchSnapshotRequestTopicSnapshot:
 
 @dataclass(slots=True, kw_only=True)
 class FetchSnapshotRequest:
-    """Fetches a part of a snapshot of the metadata log (KIP-630).
+    """Fetches a part of a snapshot of the metadata log (KIP-630). v1 adds the directory id (KIP-853).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - cluster_id (string): The cluster's id; null if the sender does not check it. Tagged field 0.
+    - replica_id (int32): The node that fetches.
+    - max_bytes (int32): The most bytes that the response may hold.
+    - topics ([]TopicSnapshot): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -123,6 +144,10 @@ class FetchSnapshotResponseSnapshotId:
     """Which snapshot: the offset and epoch at which it ends.
 
     Versions 0-1 of FetchSnapshotResponse.
+
+    Fields:
+    - end_offset (int64): The offset after the last one that the snapshot covers.
+    - epoch (int32): The leader epoch of the last record that it covers.
     """
 
     __repr__ = short_repr
@@ -142,6 +167,10 @@ class FetchSnapshotResponseLeaderIdAndEpoch:
     """The leader that the broker knows, where it is not the leader itself.
 
     Versions 0-1 of FetchSnapshotResponse.
+
+    Fields:
+    - leader_id (int32): The leader's node; -1 if unknown.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
     """
 
     __repr__ = short_repr
@@ -161,6 +190,16 @@ class FetchSnapshotResponsePartitionSnapshot:
     """The partitions of this topic.
 
     Versions 0-1 of FetchSnapshotResponse.
+
+    Fields:
+    - index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - snapshot_id (SnapshotId): Which snapshot: the offset and epoch at which it ends.
+    - current_leader (LeaderIdAndEpoch): The leader that the broker knows, where it is not the leader itself.
+      Tagged field 0.
+    - size (int64): The bytes of the whole snapshot.
+    - position (int64): The byte of the snapshot at which the part begins.
+    - unaligned_records (records): A part of the snapshot; it need not begin or end with a record batch.
     """
 
     __repr__ = short_repr
@@ -195,6 +234,10 @@ class FetchSnapshotResponseTopicSnapshot:
     """The topics concerned, each with its partitions.
 
     Versions 0-1 of FetchSnapshotResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]PartitionSnapshot): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -214,6 +257,11 @@ class FetchSnapshotResponseNodeEndpoint:
     """Where to reach the leaders that this response names.
 
     Versions 1 of FetchSnapshotResponse.
+
+    Fields:
+    - node_id (int32): The node. Versions 1.
+    - host (string): Host name or address. Versions 1.
+    - port (uint16): TCP port. Versions 1.
     """
 
     __repr__ = short_repr
@@ -233,9 +281,17 @@ class FetchSnapshotResponseNodeEndpoint:
 
 @dataclass(slots=True, kw_only=True)
 class FetchSnapshotResponse:
-    """A part of the snapshot (KIP-630).
+    """A part of the snapshot (KIP-630). v1 adds endpoints (KIP-853).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - topics ([]TopicSnapshot): The topics concerned, each with its partitions.
+    - node_endpoints ([]NodeEndpoint): Where to reach the leaders that this response names. Versions 1. Tagged
+      field 0.
     """
 
     __repr__ = short_repr

@@ -25,6 +25,11 @@ class FindCoordinatorRequest:
     TRANSACTION_ABORTABLE (KIP-890), v6 adds share keys (KIP-932).
 
     Versions 0-6, flexible 3+.
+
+    Fields:
+    - key (string): The group id or transactional id to look up. Versions 0-3.
+    - key_type (int8): The type of the keys: 0 groups, 1 transactional ids, 2 share partitions (v6+). Versions 1+.
+    - coordinator_keys ([]string): The keys to look up, all of the one type. Versions 4+.
     """
 
     __repr__ = short_repr
@@ -47,6 +52,14 @@ class FindCoordinatorResponseCoordinator:
     """The outcome for each key.
 
     Versions 4-6 of FindCoordinatorResponse.
+
+    Fields:
+    - key (string): The key that was looked up. Versions 4+.
+    - node_id (int32): The id of the coordinating broker; -1 if none was found. Versions 4+.
+    - host (string): The broker's host name or address; empty if none was found. Versions 4+.
+    - port (int32): The broker's TCP port; -1 if none was found. Versions 4+.
+    - error_code (int16): The outcome for this key. Versions 4+.
+    - error_message (string): The error as text; null if there is none. Versions 4+.
     """
 
     __repr__ = short_repr
@@ -84,6 +97,16 @@ class FindCoordinatorResponse:
     TRANSACTION_ABORTABLE (120).
 
     Versions 0-6, flexible 3+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - error_code (int16): The outcome of the look-up. Versions 0-3.
+    - error_message (string): The error as text; null if there is none. Versions 1-3.
+    - node_id (int32): The id of the coordinating broker; -1 if none was found. Versions 0-3.
+    - host (string): The broker's host name or address; empty if none was found. Versions 0-3.
+    - port (int32): The broker's TCP port; -1 if none was found. Versions 0-3.
+    - coordinators ([]Coordinator): The outcome for each key. Versions 4+.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,9 @@ class GetTelemetrySubscriptionsRequest:
     """Asks a broker which metrics the client should push (KIP-714).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - client_instance_id (uuid): The client instance; all zeros at first, to be given an id.
     """
 
     __repr__ = short_repr
@@ -40,6 +43,19 @@ class GetTelemetrySubscriptionsResponse:
     """The metrics that the broker wants, and how often (KIP-714).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - client_instance_id (uuid): The id that the client instance is given; all zeros if it has one.
+    - subscription_id (int32): The version of the set of metrics that the client was asked for.
+    - accepted_compression_types ([]int8): The compression types that the broker accepts, the best first.
+    - push_interval_ms (int32): Milliseconds between two pushes.
+    - telemetry_max_bytes (int32): The most bytes of metrics in one push.
+    - delta_temporality (bool): True to send changes since the last push, false to send totals.
+    - requested_metrics ([]string): Prefixes of the names of metrics; none if empty, all if it holds the empty
+      string.
     """
 
     __repr__ = short_repr

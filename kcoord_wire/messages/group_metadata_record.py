@@ -23,6 +23,9 @@ class GroupMetadataKey:
     int16 as the key's version, later releases as the record's type; the bytes are the same.
 
     Versions 0.
+
+    Fields:
+    - group (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -36,6 +39,17 @@ class GroupMetadataValueMemberMetadata:
     """The members; the list is empty if the group is.
 
     Versions 0-4 of GroupMetadataValue.
+
+    Fields:
+    - member_id (string): The member's id.
+    - group_instance_id (string): The name of a static member; null for a dynamic member. Versions 3+.
+    - client_id (string): The client id of the member's latest JoinGroup.
+    - client_host (string): The address the member's JoinGroup came from.
+    - rebalance_timeout (int32): Milliseconds the member has to rejoin in a rebalance; -1 means the session
+      timeout. Versions 1+.
+    - session_timeout (int32): Milliseconds without a heartbeat after which the member is removed.
+    - subscription (bytes): What the member offered for the chosen strategy; for consumers, its subscription.
+    - assignment (bytes): The member's assignment; for consumers, its partitions.
     """
 
     __repr__ = short_repr
@@ -77,6 +91,15 @@ class GroupMetadataValue:
     members (KIP-345), v4 is flexible (KIP-915); brokers write v3. An int16 version precedes the value.
 
     Versions 0-4, flexible 4.
+
+    Fields:
+    - protocol_type (string): The kind of group, "consumer" for consumers; empty for one that only stores offsets.
+    - generation (int32): The number of the generation.
+    - protocol (string): The chosen assignment strategy; null if the group is empty.
+    - leader (string): The leader's member id; null if the group is empty.
+    - current_state_timestamp (int64): The time of the last change of state in milliseconds since 1970 UTC; -1 if
+      unknown. Versions 2+.
+    - members ([]MemberMetadata): The members; the list is empty if the group is.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,12 @@ class HeartbeatRequest:
     of the newer protocol use ConsumerGroupHeartbeat instead (KIP-848).
 
     Versions 0-4, flexible 4.
+
+    Fields:
+    - group_id (string): The group. Must not be empty.
+    - generation_id (int32): The generation the member belongs to.
+    - member_id (string): The member's id.
+    - group_instance_id (string): The name of a static member; null for a dynamic member. Versions 3+.
     """
 
     __repr__ = short_repr
@@ -54,6 +60,11 @@ class HeartbeatResponse:
     UNKNOWN_MEMBER_ID (25), REBALANCE_IN_PROGRESS (27), GROUP_AUTHORIZATION_FAILED (30), FENCED_INSTANCE_ID (82).
 
     Versions 0-4, flexible 4.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - error_code (int16): The outcome; 0 means that the session was renewed and nothing has changed.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,11 @@ class IncrementalAlterConfigsRequestAlterableConfig:
     """The configuration's entries.
 
     Versions 0-1 of IncrementalAlterConfigsRequest.
+
+    Fields:
+    - name (string): The entry's name.
+    - config_operation (int8): 0 set, 1 delete, 2 append, 3 subtract.
+    - value (string): The value of the entry; null for none.
     """
 
     __repr__ = short_repr
@@ -46,6 +51,11 @@ class IncrementalAlterConfigsRequestAlterConfigsResource:
     """The resources.
 
     Versions 0-1 of IncrementalAlterConfigsRequest.
+
+    Fields:
+    - resource_type (int8): The type of the resource, a number of ResourceType.
+    - resource_name (string): The resource's name.
+    - configs ([]AlterableConfig): The configuration's entries.
     """
 
     __repr__ = short_repr
@@ -68,6 +78,10 @@ class IncrementalAlterConfigsRequest:
     """Sets, deletes, extends and shortens single entries of configurations (KIP-339).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - resources ([]AlterConfigsResource): The resources.
+    - validate_only (bool): True to check the request and change nothing.
     """
 
     __repr__ = short_repr
@@ -87,6 +101,12 @@ class IncrementalAlterConfigsResponseAlterConfigsResourceResponse:
     """The outcomes, one for each item of the request.
 
     Versions 0-1 of IncrementalAlterConfigsResponse.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - resource_type (int8): The type of the resource, a number of ResourceType.
+    - resource_name (string): The resource's name.
     """
 
     __repr__ = short_repr
@@ -112,6 +132,11 @@ class IncrementalAlterConfigsResponse:
     """The outcome for each resource (KIP-339).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - responses ([]AlterConfigsResourceResponse): The outcomes, one for each item of the request.
     """
 
     __repr__ = short_repr

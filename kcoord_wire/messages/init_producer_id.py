@@ -26,6 +26,17 @@ class InitProducerIdRequest:
     Kafka's clients/src/main/resources/common/message/InitProducerIdRequest.json
 
     Versions 0-6, flexible 2+.
+
+    Fields:
+    - transactional_id (string): The transaction's id; null for a producer that is only idempotent.
+    - transaction_timeout_ms (int32): Milliseconds after which the coordinator aborts an open transaction; no
+      meaning without an id.
+    - producer_id (int64): The producer id that the producer has already; -1 if none. Versions 3+.
+    - producer_epoch (int16): The epoch that belongs to it; -1 if none. Versions 3+.
+    - enable2_pc (bool): True if the transactions are part of an outer one, which the coordinator must not abort
+      by itself. Versions 6.
+    - keep_prepared_txn (bool): True keeps a transaction that is prepared already, instead of aborting it.
+      Versions 6.
     """
 
     __repr__ = short_repr
@@ -63,6 +74,16 @@ class InitProducerIdResponse:
     clients/src/main/resources/common/message/InitProducerIdResponse.json
 
     Versions 0-6, flexible 2+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome.
+    - producer_id (int64): The producer id; -1 on error.
+    - producer_epoch (int16): The epoch that belongs to it.
+    - ongoing_txn_producer_id (int64): The producer id of the transaction that was kept; -1 if none was. Versions
+      6.
+    - ongoing_txn_producer_epoch (int16): The epoch of the transaction that was kept; -1 if none was. Versions 6.
     """
 
     __repr__ = short_repr

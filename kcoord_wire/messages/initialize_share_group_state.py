@@ -28,6 +28,11 @@ class InitializeShareGroupStateRequestPartitionData:
     """The partitions.
 
     Versions 0 of InitializeShareGroupStateRequest.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - state_epoch (int32): The epoch of the share partition's state; it grows when the group's offset is set anew.
+    - start_offset (int64): The offset to start from; -1 to leave it unset.
     """
 
     __repr__ = short_repr
@@ -50,6 +55,10 @@ class InitializeShareGroupStateRequestInitializeStateData:
     """The topics.
 
     Versions 0 of InitializeShareGroupStateRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionData): The partitions.
     """
 
     __repr__ = short_repr
@@ -70,6 +79,10 @@ class InitializeShareGroupStateRequest:
     (KIP-932).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - topics ([]InitializeStateData): The topics.
     """
 
     __repr__ = short_repr
@@ -89,6 +102,11 @@ class InitializeShareGroupStateResponsePartitionResult:
     """The partitions.
 
     Versions 0 of InitializeShareGroupStateResponse.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
     """
 
     __repr__ = short_repr
@@ -111,6 +129,10 @@ class InitializeShareGroupStateResponseInitializeStateResult:
     """The outcomes, by topic.
 
     Versions 0 of InitializeShareGroupStateResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionResult): The partitions.
     """
 
     __repr__ = short_repr
@@ -132,6 +154,9 @@ class InitializeShareGroupStateResponse:
     (42).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - results ([]InitializeStateResult): The outcomes, by topic.
     """
 
     __repr__ = short_repr

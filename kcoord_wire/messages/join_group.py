@@ -23,6 +23,11 @@ class JoinGroupRequestProtocol:
     """The assignment strategies the member can follow, most preferred first.
 
     Versions 0-9 of JoinGroupRequest.
+
+    Fields:
+    - name (string): The strategy's name, such as "range" or "cooperative-sticky".
+    - metadata (bytes): What the strategy's leader needs to know about this member; for consumers, its
+      subscription.
     """
 
     __repr__ = short_repr
@@ -48,6 +53,21 @@ class JoinGroupRequest:
     with INVALID_SESSION_TIMEOUT (26), protocols no other member shares with INCONSISTENT_GROUP_PROTOCOL (23).
 
     Versions 0-9, flexible 6+.
+
+    Fields:
+    - group_id (string): The group to join. Must not be empty.
+    - session_timeout_ms (int32): Milliseconds without a heartbeat after which the coordinator removes the member.
+    - rebalance_timeout_ms (int32): Milliseconds members have to rejoin once a rebalance starts; -1 means the
+      session timeout. Versions 1+.
+    - member_id (string): The id the coordinator gave earlier; empty on the first join.
+    - group_instance_id (string): The name of a static member, stable across restarts; null for a dynamic member.
+      Versions 5+.
+    - protocol_type (string): The kind of group, "consumer" for consumers; all members of a group must agree on
+      it.
+    - protocols ([]JoinGroupRequestProtocol): The assignment strategies the member can follow, most preferred
+      first.
+    - reason (string): Why the member joins or rejoins, for the coordinator's log; null if it gives no reason.
+      Versions 8+.
     """
 
     __repr__ = short_repr
@@ -85,6 +105,11 @@ class JoinGroupResponseMember:
     """All members of the generation, for the leader; empty for all others.
 
     Versions 0-9 of JoinGroupResponse.
+
+    Fields:
+    - member_id (string): The member's id.
+    - group_instance_id (string): The name of a static member; null for a dynamic member. Versions 5+.
+    - metadata (bytes): What the member offered for the chosen strategy; for consumers, its subscription.
     """
 
     __repr__ = short_repr
@@ -114,6 +139,20 @@ class JoinGroupResponse:
     (82).
 
     Versions 0-9, flexible 6+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 2+.
+    - error_code (int16): The outcome; 0 means that the member is part of the generation named here.
+    - generation_id (int32): The number of the new generation; -1 if the join failed.
+    - protocol_type (string): The kind of group; null if the group has none yet or the join failed. Versions 7+.
+    - protocol_name (string): The assignment strategy the coordinator chose; null (v7+) or empty if the join
+      failed. Null in versions 7+.
+    - leader (string): The member id of the leader, who computes the assignment.
+    - skip_assignment (bool): True if the leader must not compute a new assignment because the present one is
+      still valid. Versions 9.
+    - member_id (string): The id of the member that asked; with MEMBER_ID_REQUIRED, the id to join with next.
+    - members ([]JoinGroupResponseMember): All members of the generation, for the leader; empty for all others.
     """
 
     __repr__ = short_repr

@@ -23,6 +23,11 @@ class LeaveGroupRequestMemberIdentity:
     """The members that leave.
 
     Versions 3-5 of LeaveGroupRequest.
+
+    Fields:
+    - member_id (string): The member's id; empty removes a static member by its instance id alone. Versions 3+.
+    - group_instance_id (string): The name of a static member; null for a dynamic member. Versions 3+.
+    - reason (string): Why the member leaves, for the coordinator's log; null if it gives no reason. Versions 5.
     """
 
     __repr__ = short_repr
@@ -49,6 +54,11 @@ class LeaveGroupRequest:
     (KIP-482), v5 adds the reason (KIP-800).
 
     Versions 0-5, flexible 4+.
+
+    Fields:
+    - group_id (string): The group to leave. Must not be empty.
+    - member_id (string): The member that leaves. Versions 0-2.
+    - members ([]MemberIdentity): The members that leave. Versions 3+.
     """
 
     __repr__ = short_repr
@@ -71,6 +81,12 @@ class LeaveGroupResponseMemberResponse:
     """The outcome for each member, in the order of the request.
 
     Versions 3-5 of LeaveGroupResponse.
+
+    Fields:
+    - member_id (string): The member's id as the request gave it. Versions 3+.
+    - group_instance_id (string): The member's instance id as the request gave it; null for a dynamic member.
+      Versions 3+.
+    - error_code (int16): The outcome for this member; 0 means that it has left. Versions 3+.
     """
 
     __repr__ = short_repr
@@ -98,6 +114,12 @@ class LeaveGroupResponse:
     (25), also when the group does not exist, and FENCED_INSTANCE_ID (82).
 
     Versions 0-5, flexible 4+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - error_code (int16): The outcome for the request as a whole; up to v2, for its only member.
+    - members ([]MemberResponse): The outcome for each member, in the order of the request. Versions 3+.
     """
 
     __repr__ = short_repr

@@ -23,6 +23,11 @@ class LegacyOffsetCommitKey:
     the bytes are the same.
 
     Versions 0.
+
+    Fields:
+    - group (string): The group's id.
+    - topic (string): The topic's name.
+    - partition (int32): The partition's number.
     """
 
     __repr__ = short_repr
@@ -43,6 +48,11 @@ class LegacyOffsetCommitValue:
     precedes it; an absent value (a tombstone) removes the offset. v0 is the only version and not flexible.
 
     Versions 0.
+
+    Fields:
+    - offset (int64): The offset of the next record to read.
+    - metadata (string): The text that was committed with the offset; may be empty.
+    - commit_timestamp (int64): The time of the commit in milliseconds since 1970 UTC.
     """
 
     __repr__ = short_repr

@@ -19,9 +19,12 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ListConfigResourcesRequest:
-    """Asks for the resources that have a configuration; version 0 lists those of client metrics (KIP-714, KIP-1142).
+    """Asks for the client metrics that are configured (KIP-714). v1 asks for resources of any type (KIP-1142).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - resource_types ([]int8): The types of resources, numbers of ResourceType; empty for all. Versions 1.
     """
 
     __repr__ = short_repr
@@ -38,6 +41,10 @@ class ListConfigResourcesResponseConfigResource:
     """The resources that have a configuration.
 
     Versions 0-1 of ListConfigResourcesResponse.
+
+    Fields:
+    - resource_name (string): The resource's name.
+    - resource_type (int8): The type of the resource, a number of ResourceType. Versions 1.
     """
 
     __repr__ = short_repr
@@ -54,9 +61,15 @@ class ListConfigResourcesResponseConfigResource:
 
 @dataclass(slots=True, kw_only=True)
 class ListConfigResourcesResponse:
-    """The resources that have a configuration (KIP-714, KIP-1142).
+    """The resources that have a configuration (KIP-714). v1 adds their type (KIP-1142).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - config_resources ([]ConfigResource): The resources that have a configuration.
     """
 
     __repr__ = short_repr

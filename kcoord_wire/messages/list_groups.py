@@ -24,6 +24,11 @@ class ListGroupsRequest:
     of group (KIP-848).
 
     Versions 0-5, flexible 3+.
+
+    Fields:
+    - states_filter ([]string): States to select, such as "Stable"; empty selects all. Versions 4+.
+    - types_filter ([]string): Types of group to select, such as "classic" or "consumer"; empty selects all.
+      Versions 5.
     """
 
     __repr__ = short_repr
@@ -43,6 +48,12 @@ class ListGroupsResponseListedGroup:
     """The groups, in no particular order.
 
     Versions 0-5 of ListGroupsResponse.
+
+    Fields:
+    - group_id (string): The group's id.
+    - protocol_type (string): The kind of group; empty for one that only stores offsets.
+    - group_state (string): The group's state by name, such as "Empty" or "Stable". Versions 4+.
+    - group_type (string): The group's type by name, such as "classic" or "consumer". Versions 5.
     """
 
     __repr__ = short_repr
@@ -71,6 +82,12 @@ class ListGroupsResponse:
     COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16).
 
     Versions 0-5, flexible 3+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - error_code (int16): The outcome; while the coordinator loads, the list may be incomplete.
+    - groups ([]ListedGroup): The groups, in no particular order.
     """
 
     __repr__ = short_repr

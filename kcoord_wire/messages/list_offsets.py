@@ -25,6 +25,14 @@ class ListOffsetsRequestListOffsetsPartition:
     """The partitions to look up.
 
     Versions 0-11 of ListOffsetsRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - current_leader_epoch (int32): The leader epoch the client knows, checked by the broker; -1 skips the check.
+      Versions 4+.
+    - timestamp (int64): Milliseconds since 1970 UTC; -1 latest, -2 earliest, -3 greatest time, -4 to -6 tiered
+      storage.
+    - max_num_offsets (int32): The most offsets to list. Versions 0.
     """
 
     __repr__ = short_repr
@@ -50,6 +58,10 @@ class ListOffsetsRequestListOffsetsTopic:
     """The topics to look up.
 
     Versions 0-11 of ListOffsetsRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]ListOffsetsPartition): The partitions to look up.
     """
 
     __repr__ = short_repr
@@ -74,6 +86,13 @@ class ListOffsetsRequest:
     v5 is as v4. Kafka 4.0 dropped v0 (KIP-896).
 
     Versions 0-11, flexible 6+.
+
+    Fields:
+    - replica_id (int32): The broker that asks; -1 if it is a consumer, -2 for a debugging tool.
+    - isolation_level (int8): 0 reads up to the high watermark; 1 stops before the first open transaction.
+      Versions 2+.
+    - topics ([]ListOffsetsTopic): The topics to look up.
+    - timeout_ms (int32): Milliseconds the broker may wait for remote storage. Versions 10+.
     """
 
     __repr__ = short_repr
@@ -99,6 +118,15 @@ class ListOffsetsResponseListOffsetsPartitionResponse:
     """The partitions of the request.
 
     Versions 0-11 of ListOffsetsResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome for this partition.
+    - old_style_offsets ([]int64): Offsets where log segments start, latest first. Versions 0.
+    - timestamp (int64): The timestamp of the record found, in milliseconds since 1970 UTC; -1 if none. Versions
+      1+.
+    - offset (int64): The offset found; -1 if none. Versions 1+.
+    - leader_epoch (int32): The leader epoch of the record found; -1 if unknown. Versions 4+.
     """
 
     __repr__ = short_repr
@@ -130,6 +158,10 @@ class ListOffsetsResponseListOffsetsTopicResponse:
     """The topics of the request.
 
     Versions 0-11 of ListOffsetsResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]ListOffsetsPartitionResponse): The partitions of the request.
     """
 
     __repr__ = short_repr
@@ -154,6 +186,11 @@ class ListOffsetsResponse:
     (29), FENCED_LEADER_EPOCH (74), UNKNOWN_LEADER_EPOCH (75), OFFSET_NOT_AVAILABLE (78).
 
     Versions 0-11, flexible 6+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 2+.
+    - topics ([]ListOffsetsTopicResponse): The topics of the request.
     """
 
     __repr__ = short_repr

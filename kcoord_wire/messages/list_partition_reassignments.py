@@ -24,6 +24,10 @@ class ListPartitionReassignmentsRequestListPartitionReassignmentsTopics:
     """The topics to look at; null for all.
 
     Versions 0 of ListPartitionReassignmentsRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partition_indexes ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -43,6 +47,10 @@ class ListPartitionReassignmentsRequest:
     """Asks which replicas are moving (KIP-455).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - timeout_ms (int32): Milliseconds that the broker may take.
+    - topics ([]ListPartitionReassignmentsTopics): The topics to look at; null for all.
     """
 
     __repr__ = short_repr
@@ -62,6 +70,12 @@ class ListPartitionReassignmentsResponseOngoingPartitionReassignment:
     """The partitions of this topic.
 
     Versions 0 of ListPartitionReassignmentsResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - replicas ([]int32): The brokers of the replicas.
+    - adding_replicas ([]int32): The brokers that are being added.
+    - removing_replicas ([]int32): The brokers that are being removed.
     """
 
     __repr__ = short_repr
@@ -87,6 +101,10 @@ class ListPartitionReassignmentsResponseOngoingTopicReassignment:
     """The topics with reassignments under way.
 
     Versions 0 of ListPartitionReassignmentsResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]OngoingPartitionReassignment): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -106,6 +124,13 @@ class ListPartitionReassignmentsResponse:
     """The reassignments that are under way (KIP-455).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - topics ([]OngoingTopicReassignment): The topics with reassignments under way.
     """
 
     __repr__ = short_repr

@@ -19,9 +19,18 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ListTransactionsRequest:
-    """Asks a transaction coordinator for its transactions (KIP-664).
+    """Asks a transaction coordinator for its transactions (KIP-664). v1 filters by duration (KIP-994), v2 by a
+    pattern of transactional ids (KIP-1152).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - state_filters ([]string): The states of transactions to list; empty for all.
+    - producer_id_filters ([]int64): The producer ids to list; empty for all.
+    - duration_filter (int64): Milliseconds that a transaction has to be open to be listed; negative for all.
+      Versions 1+.
+    - transactional_id_pattern (string): A regular expression of RE2 for transactional ids; null or empty for all.
+      Versions 2.
     """
 
     __repr__ = short_repr
@@ -47,6 +56,11 @@ class ListTransactionsResponseTransactionState:
     """The transactions.
 
     Versions 0-2 of ListTransactionsResponse.
+
+    Fields:
+    - transactional_id (string): The transactional id.
+    - producer_id (int64): The producer's id.
+    - transaction_state (string): The transaction's state: Empty, Ongoing, PrepareCommit ...
     """
 
     __repr__ = short_repr
@@ -69,6 +83,13 @@ class ListTransactionsResponse:
     """The transactions that pass the filters (KIP-664).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - unknown_state_filters ([]string): The states of the request that there are not.
+    - transaction_states ([]TransactionState): The transactions.
     """
 
     __repr__ = short_repr

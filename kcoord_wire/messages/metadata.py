@@ -28,6 +28,10 @@ class MetadataRequestTopic:
     """The topics to describe; null (v1+) or empty in v0 means all, empty in v1+ means none.
 
     Versions 0-13 of MetadataRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id; all zero if asked for by name. Versions 10+.
+    - name (string): The topic's name; null if asked for by id. Null in versions 10+.
     """
 
     __repr__ = short_repr
@@ -51,6 +55,16 @@ class MetadataRequest:
     (KIP-700). The other versions change the answer only.
 
     Versions 0-13, flexible 9+.
+
+    Fields:
+    - topics ([]MetadataRequestTopic): The topics to describe; null (v1+) or empty in v0 means all, empty in v1+
+      means none. Null in versions 1+.
+    - allow_auto_topic_creation (bool): True lets the broker create missing topics if it is set up to do so.
+      Versions 4+.
+    - include_cluster_authorized_operations (bool): True asks which operations the client may perform on the
+      cluster. Versions 8-10.
+    - include_topic_authorized_operations (bool): True asks which operations the client may perform on each topic.
+      Versions 8+.
     """
 
     __repr__ = short_repr
@@ -76,6 +90,12 @@ class MetadataResponseBroker:
     """The brokers that are alive.
 
     Versions 0-13 of MetadataResponse.
+
+    Fields:
+    - node_id (int32): The broker's id.
+    - host (string): The broker's host name or address, for clients.
+    - port (int32): The broker's TCP port.
+    - rack (string): The broker's rack; null if it has none. Versions 1+.
     """
 
     __repr__ = short_repr
@@ -101,6 +121,15 @@ class MetadataResponsePartition:
     """The topic's partitions.
 
     Versions 0-13 of MetadataResponse.
+
+    Fields:
+    - error_code (int16): The outcome for this partition.
+    - partition_index (int32): The partition's number.
+    - leader_id (int32): The broker that leads the partition; -1 if none does.
+    - leader_epoch (int32): Grows with each change of leader; -1 if unknown. Versions 7+.
+    - replica_nodes ([]int32): The brokers that hold the partition.
+    - isr_nodes ([]int32): The brokers whose copy is in sync with the leader's.
+    - offline_replicas ([]int32): The brokers whose copy is offline. Versions 5+.
     """
 
     __repr__ = short_repr
@@ -135,6 +164,16 @@ class MetadataResponseTopic:
     """The topics of the request.
 
     Versions 0-13 of MetadataResponse.
+
+    Fields:
+    - error_code (int16): The outcome for this topic.
+    - name (string): The topic's name; null (v12+) if it was asked for by an id that is unknown. Null in versions
+      12+.
+    - topic_id (uuid): The topic's id; all zero if it has none or is unknown. Versions 10+.
+    - is_internal (bool): True if the topic is internal to the brokers, such as __consumer_offsets. Versions 1+.
+    - partitions ([]MetadataResponsePartition): The topic's partitions.
+    - topic_authorized_operations (int32): What the client may do with the topic, one bit for each operation;
+      -2147483648 if not asked for. Versions 8+.
     """
 
     __repr__ = short_repr
@@ -165,13 +204,24 @@ class MetadataResponseTopic:
 class MetadataResponse:
     """Describes the cluster as one broker sees it; leader epochs show which of two brokers' answers is newer. v1
     adds racks, the controller and internal topics, v2 the cluster id (KIP-78), v3 the throttle time (KIP-124), v5
-    offline replicas (KIP-112), v7 leader epochs (KIP-320), v8-10 authorized operations of the cluster (KIP-430,
-    KIP-700). v9 is flexible (KIP-482), v10 adds topic ids and v12 null names (KIP-516), v13 a top-level error
-    (KIP-1102). Errors, for a topic: UNKNOWN_TOPIC_OR_PARTITION (3), LEADER_NOT_AVAILABLE (5),
-    TOPIC_AUTHORIZATION_FAILED (29), UNKNOWN_TOPIC_ID (100); for a partition: LEADER_NOT_AVAILABLE (5); for the
-    whole (v13): REBOOTSTRAP_REQUIRED (129).
+    offline replicas (KIP-112), v7 leader epochs (KIP-320), v8 authorized operations (KIP-430). v9 is flexible
+    (KIP-482), v10 adds topic ids (KIP-516), v11 leaves the operations of the cluster to DescribeCluster
+    (KIP-700), v12 allows null names (KIP-516), v13 adds a top-level error (KIP-1102). Errors, for a topic:
+    UNKNOWN_TOPIC_OR_PARTITION (3), LEADER_NOT_AVAILABLE (5), TOPIC_AUTHORIZATION_FAILED (29), UNKNOWN_TOPIC_ID
+    (100); for a partition: LEADER_NOT_AVAILABLE (5); for the whole (v13): REBOOTSTRAP_REQUIRED (129).
 
     Versions 0-13, flexible 9+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 3+.
+    - brokers ([]MetadataResponseBroker): The brokers that are alive.
+    - cluster_id (string): The cluster's id; null if unknown. Versions 2+.
+    - controller_id (int32): The broker to send administrative requests to; -1 if unknown. Versions 1+.
+    - topics ([]MetadataResponseTopic): The topics of the request.
+    - cluster_authorized_operations (int32): What the client may do with the cluster, one bit for each operation;
+      -2147483648 if not asked for. Versions 8-10.
+    - error_code (int16): The outcome for the request as a whole. Versions 13.
     """
 
     __repr__ = short_repr

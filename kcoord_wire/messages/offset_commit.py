@@ -28,6 +28,14 @@ class OffsetCommitRequestPartition:
     """The partitions to store offsets for.
 
     Versions 0-10 of OffsetCommitRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - committed_offset (int64): The offset of the next record to read.
+    - committed_leader_epoch (int32): The leader epoch of the last record read; -1 if unknown. Versions 6+.
+    - commit_timestamp (int64): The time of the commit in milliseconds since 1970 UTC; -1 means on arrival.
+      Versions 1.
+    - committed_metadata (string): Free text stored with the offset; null means empty.
     """
 
     __repr__ = short_repr
@@ -56,6 +64,11 @@ class OffsetCommitRequestTopic:
     """The topics to store offsets for.
 
     Versions 0-10 of OffsetCommitRequest.
+
+    Fields:
+    - name (string): The topic's name. Versions 0-9.
+    - topic_id (uuid): The topic's id. Versions 10.
+    - partitions ([]OffsetCommitRequestPartition): The partitions to store offsets for.
     """
 
     __repr__ = short_repr
@@ -83,6 +96,16 @@ class OffsetCommitRequest:
     and v4 change throttling (KIP-124, KIP-219). Kafka 4.0 dropped v0-1 (KIP-896).
 
     Versions 0-10, flexible 8+.
+
+    Fields:
+    - group_id (string): The group whose offsets are stored.
+    - generation_id_or_member_epoch (int32): The generation (classic) or member epoch (KIP-848); -1 outside group
+      management. Versions 1+.
+    - member_id (string): The member that commits; empty outside group management. Versions 1+.
+    - group_instance_id (string): The name of a static member; null for a dynamic member. Versions 7+.
+    - retention_time_ms (int64): Milliseconds to keep the offsets; -1 means the broker's own retention. Versions
+      2-4.
+    - topics ([]OffsetCommitRequestTopic): The topics to store offsets for.
     """
 
     __repr__ = short_repr
@@ -114,6 +137,10 @@ class OffsetCommitResponsePartition:
     """The outcome for each partition.
 
     Versions 0-10 of OffsetCommitResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 means that the offset is stored.
     """
 
     __repr__ = short_repr
@@ -133,6 +160,11 @@ class OffsetCommitResponseTopic:
     """The outcome for each topic.
 
     Versions 0-10 of OffsetCommitResponse.
+
+    Fields:
+    - name (string): The topic's name. Versions 0-9.
+    - topic_id (uuid): The topic's id. Versions 10.
+    - partitions ([]OffsetCommitResponsePartition): The outcome for each partition.
     """
 
     __repr__ = short_repr
@@ -162,6 +194,11 @@ class OffsetCommitResponse:
     STALE_MEMBER_EPOCH (113).
 
     Versions 0-10, flexible 8+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 3+.
+    - topics ([]OffsetCommitResponseTopic): The outcome for each topic.
     """
 
     __repr__ = short_repr

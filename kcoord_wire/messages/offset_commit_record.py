@@ -26,6 +26,11 @@ class OffsetCommitKey:
     the bytes are the same.
 
     Versions 0.
+
+    Fields:
+    - group (string): The group's id.
+    - topic (string): The topic's name.
+    - partition (int32): The partition's number.
     """
 
     __repr__ = short_repr
@@ -49,6 +54,15 @@ class OffsetCommitValue:
     write v1 for a commit with a retention time.
 
     Versions 0-4, flexible 4.
+
+    Fields:
+    - offset (int64): The offset of the next record to read.
+    - leader_epoch (int32): The leader epoch of the last record read; -1 if unknown. Versions 3+.
+    - metadata (string): The text that was committed with the offset; may be empty.
+    - commit_timestamp (int64): The time of the commit in milliseconds since 1970 UTC.
+    - expire_timestamp (int64): The time the offset expires in milliseconds since 1970 UTC; -1 means the broker's
+      retention. Versions 1.
+    - topic_id (uuid): The topic's id; all zero if unknown. Versions 4. Tagged field 0.
     """
 
     __repr__ = short_repr

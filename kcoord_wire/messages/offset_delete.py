@@ -25,6 +25,9 @@ class OffsetDeleteRequestPartition:
     """The partitions to remove offsets of.
 
     Versions 0 of OffsetDeleteRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
     """
 
     __repr__ = short_repr
@@ -38,6 +41,10 @@ class OffsetDeleteRequestTopic:
     """The topics to remove offsets of.
 
     Versions 0 of OffsetDeleteRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]OffsetDeleteRequestPartition): The partitions to remove offsets of.
     """
 
     __repr__ = short_repr
@@ -55,6 +62,10 @@ class OffsetDeleteRequest:
     coordinator (KIP-496). v0 is the only version and is not flexible.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group whose offsets are removed.
+    - topics ([]OffsetDeleteRequestTopic): The topics to remove offsets of.
     """
 
     __repr__ = short_repr
@@ -71,6 +82,10 @@ class OffsetDeleteResponsePartition:
     """The outcome for each partition.
 
     Versions 0 of OffsetDeleteResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 means that the offset is gone.
     """
 
     __repr__ = short_repr
@@ -87,6 +102,10 @@ class OffsetDeleteResponseTopic:
     """The outcome for each topic.
 
     Versions 0 of OffsetDeleteResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]OffsetDeleteResponsePartition): The outcome for each partition.
     """
 
     __repr__ = short_repr
@@ -107,6 +126,12 @@ class OffsetDeleteResponse:
     GROUP_ID_NOT_FOUND (69); for a partition: GROUP_SUBSCRIBED_TO_TOPIC (86).
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The outcome for the group; 0 means that each partition has its own outcome.
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - topics ([]OffsetDeleteResponseTopic): The outcome for each topic.
     """
 
     __repr__ = short_repr

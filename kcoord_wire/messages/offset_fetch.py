@@ -32,6 +32,10 @@ class OffsetFetchRequestTopic:
     """The topics asked for; null (v2+) means all that have offsets.
 
     Versions 0-7 of OffsetFetchRequest.
+
+    Fields:
+    - name (string): The topic's name. Versions 0-7.
+    - partition_indexes ([]int32): The partitions asked for. Versions 0-7.
     """
 
     __repr__ = short_repr
@@ -51,6 +55,11 @@ class OffsetFetchRequestTopics:
     """The topics asked for; null means all that have offsets.
 
     Versions 8-10 of OffsetFetchRequest.
+
+    Fields:
+    - name (string): The topic's name. Versions 8-9.
+    - topic_id (uuid): The topic's id. Versions 10.
+    - partition_indexes ([]int32): The partitions asked for. Versions 8+.
     """
 
     __repr__ = short_repr
@@ -73,6 +82,13 @@ class OffsetFetchRequestGroup:
     """The groups whose offsets are asked for.
 
     Versions 8-10 of OffsetFetchRequest.
+
+    Fields:
+    - group_id (string): The group's id. Versions 8+.
+    - member_id (string): The member that asks, under the newer group protocol; null outside it. Versions 9+.
+    - member_epoch (int32): The epoch of the member that asks, under the newer group protocol; -1 outside it.
+      Versions 9+.
+    - topics ([]OffsetFetchRequestTopics): The topics asked for; null means all that have offsets. Versions 8+.
     """
 
     __repr__ = short_repr
@@ -102,6 +118,14 @@ class OffsetFetchRequest:
     (KIP-896).
 
     Versions 0-10, flexible 6+.
+
+    Fields:
+    - group_id (string): The group whose offsets are asked for. Versions 0-7.
+    - topics ([]OffsetFetchRequestTopic): The topics asked for; null (v2+) means all that have offsets. Versions
+      0-7. Null in versions 2-7.
+    - groups ([]OffsetFetchRequestGroup): The groups whose offsets are asked for. Versions 8+.
+    - require_stable (bool): True refuses partitions with open transactional commits: UNSTABLE_OFFSET_COMMIT (88).
+      Versions 7+.
     """
 
     __repr__ = short_repr
@@ -127,6 +151,13 @@ class OffsetFetchResponsePartition:
     """The partitions.
 
     Versions 0-7 of OffsetFetchResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number. Versions 0-7.
+    - committed_offset (int64): The offset of the next record to read; -1 if none is committed. Versions 0-7.
+    - committed_leader_epoch (int32): The leader epoch of the last record read; -1 if unknown. Versions 5-7.
+    - metadata (string): The text that was committed with the offset. Versions 0-7.
+    - error_code (int16): The outcome for this partition. Versions 0-7.
     """
 
     __repr__ = short_repr
@@ -155,6 +186,10 @@ class OffsetFetchResponseTopic:
     """The topics, for the one group of the request.
 
     Versions 0-7 of OffsetFetchResponse.
+
+    Fields:
+    - name (string): The topic's name. Versions 0-7.
+    - partitions ([]OffsetFetchResponsePartition): The partitions. Versions 0-7.
     """
 
     __repr__ = short_repr
@@ -174,6 +209,13 @@ class OffsetFetchResponsePartitions:
     """The partitions.
 
     Versions 8-10 of OffsetFetchResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number. Versions 8+.
+    - committed_offset (int64): The offset of the next record to read; -1 if none is committed. Versions 8+.
+    - committed_leader_epoch (int32): The leader epoch of the last record read; -1 if unknown. Versions 8+.
+    - metadata (string): The text that was committed with the offset. Versions 8+.
+    - error_code (int16): The outcome for this partition. Versions 8+.
     """
 
     __repr__ = short_repr
@@ -202,6 +244,11 @@ class OffsetFetchResponseTopics:
     """The topics.
 
     Versions 8-10 of OffsetFetchResponse.
+
+    Fields:
+    - name (string): The topic's name. Versions 8-9.
+    - topic_id (uuid): The topic's id. Versions 10.
+    - partitions ([]OffsetFetchResponsePartitions): The partitions. Versions 8+.
     """
 
     __repr__ = short_repr
@@ -224,6 +271,11 @@ class OffsetFetchResponseGroup:
     """The groups of the request.
 
     Versions 8-10 of OffsetFetchResponse.
+
+    Fields:
+    - group_id (string): The group's id. Versions 8+.
+    - topics ([]OffsetFetchResponseTopics): The topics. Versions 8+.
+    - error_code (int16): The outcome for this group. Versions 8+.
     """
 
     __repr__ = short_repr
@@ -252,6 +304,13 @@ class OffsetFetchResponse:
     (30), UNSTABLE_OFFSET_COMMIT (88), UNKNOWN_TOPIC_ID (100), STALE_MEMBER_EPOCH (113).
 
     Versions 0-10, flexible 6+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 3+.
+    - topics ([]OffsetFetchResponseTopic): The topics, for the one group of the request. Versions 0-7.
+    - error_code (int16): The outcome for the group. Versions 2-7.
+    - groups ([]OffsetFetchResponseGroup): The groups of the request. Versions 8+.
     """
 
     __repr__ = short_repr

@@ -25,6 +25,12 @@ class OffsetForLeaderEpochRequestOffsetForLeaderPartition:
     """The partitions to look up.
 
     Versions 0-4 of OffsetForLeaderEpochRequest.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - current_leader_epoch (int32): The leader epoch the client knows, checked by the broker; -1 skips the check.
+      Versions 2+.
+    - leader_epoch (int32): The epoch whose end is asked for.
     """
 
     __repr__ = short_repr
@@ -47,6 +53,10 @@ class OffsetForLeaderEpochRequestOffsetForLeaderTopic:
     """The topics to look up.
 
     Versions 0-4 of OffsetForLeaderEpochRequest.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partitions ([]OffsetForLeaderPartition): The partitions to look up.
     """
 
     __repr__ = short_repr
@@ -69,6 +79,11 @@ class OffsetForLeaderEpochRequest:
     followers, v4 is flexible (KIP-482). Kafka 4.0 dropped v0-1 (KIP-896).
 
     Versions 0-4, flexible 4.
+
+    Fields:
+    - replica_id (int32): The follower that asks; -1 for a consumer, -2 if not given, as in older versions.
+      Versions 3+.
+    - topics ([]OffsetForLeaderTopic): The topics to look up.
     """
 
     __repr__ = short_repr
@@ -88,6 +103,12 @@ class OffsetForLeaderEpochResponseEpochEndOffset:
     """The partitions of the request.
 
     Versions 0-4 of OffsetForLeaderEpochResponse.
+
+    Fields:
+    - error_code (int16): The outcome for this partition.
+    - partition (int32): The partition's number.
+    - leader_epoch (int32): The epoch whose end is given; -1 if none is known. Versions 1+.
+    - end_offset (int64): The offset after the epoch's last record; -1 if none is known.
     """
 
     __repr__ = short_repr
@@ -113,6 +134,10 @@ class OffsetForLeaderEpochResponseOffsetForLeaderTopicResult:
     """The topics of the request.
 
     Versions 0-4 of OffsetForLeaderEpochResponse.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partitions ([]EpochEndOffset): The partitions of the request.
     """
 
     __repr__ = short_repr
@@ -135,6 +160,11 @@ class OffsetForLeaderEpochResponse:
     TOPIC_AUTHORIZATION_FAILED (29), FENCED_LEADER_EPOCH (74), UNKNOWN_LEADER_EPOCH (75).
 
     Versions 0-4, flexible 4.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 2+.
+    - topics ([]OffsetForLeaderTopicResult): The topics of the request.
     """
 
     __repr__ = short_repr

@@ -31,6 +31,10 @@ class ProduceRequestPartitionProduceData:
     """The partitions to append to.
 
     Versions 0-13 of ProduceRequest.
+
+    Fields:
+    - index (int32): The partition's number.
+    - records (records): One record batch (v3+) or a message set (v0-2); null carries no records.
     """
 
     __repr__ = short_repr
@@ -50,6 +54,11 @@ class ProduceRequestTopicProduceData:
     """The topics to append to.
 
     Versions 0-13 of ProduceRequest.
+
+    Fields:
+    - name (string): The topic's name. Versions 0-12.
+    - topic_id (uuid): The topic's id. Versions 13.
+    - partition_data ([]PartitionProduceData): The partitions to append to.
     """
 
     __repr__ = short_repr
@@ -76,6 +85,12 @@ class ProduceRequest:
     up (KIP-896) but still advertises v0, because some clients use it to judge a broker.
 
     Versions 0-13, flexible 9+.
+
+    Fields:
+    - transactional_id (string): The transaction's id; null outside transactions. Versions 3+.
+    - acks (int16): The replicas that must have the records before the answer: 0 none, 1 leader, -1 all in sync.
+    - timeout_ms (int32): Milliseconds to wait for the replicas.
+    - topic_data ([]TopicProduceData): The topics to append to.
     """
 
     __repr__ = short_repr
@@ -101,6 +116,10 @@ class ProduceResponseBatchIndexAndErrorMessage:
     """The records that caused the batch to be refused; empty if none can be named.
 
     Versions 8-13 of ProduceResponse.
+
+    Fields:
+    - batch_index (int32): The record's place in the batch, from 0. Versions 8+.
+    - batch_index_error_message (string): What is wrong with the record; null if not given. Versions 8+.
     """
 
     __repr__ = short_repr
@@ -120,6 +139,10 @@ class ProduceResponseLeaderIdAndEpoch:
     """The partition's leader, when the broker asked does not lead it.
 
     Versions 10-13 of ProduceResponse.
+
+    Fields:
+    - leader_id (int32): The broker that leads; -1 if unknown. Versions 10+.
+    - leader_epoch (int32): The epoch of its leadership; -1 if unknown. Versions 10+.
     """
 
     __repr__ = short_repr
@@ -139,6 +162,19 @@ class ProduceResponsePartitionProduceResponse:
     """The outcome for each partition.
 
     Versions 0-13 of ProduceResponse.
+
+    Fields:
+    - index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 means that the records are appended.
+    - base_offset (int64): The offset of the first record appended; -1 on error.
+    - log_append_time_ms (int64): The broker's time stamped on the records, in ms since 1970 UTC; -1 if they keep
+      theirs. Versions 2+.
+    - log_start_offset (int64): The first offset the broker still has; -1 if unknown. Versions 5+.
+    - record_errors ([]BatchIndexAndErrorMessage): The records that caused the batch to be refused; empty if none
+      can be named. Versions 8+.
+    - error_message (string): The error as text; null if there is none. Versions 8+.
+    - current_leader (LeaderIdAndEpoch): The partition's leader, when the broker asked does not lead it. Versions
+      10+. Tagged field 0.
     """
 
     __repr__ = short_repr
@@ -176,6 +212,11 @@ class ProduceResponseTopicProduceResponse:
     """The outcome for each topic.
 
     Versions 0-13 of ProduceResponse.
+
+    Fields:
+    - name (string): The topic's name. Versions 0-12.
+    - topic_id (uuid): The topic's id. Versions 13.
+    - partition_responses ([]PartitionProduceResponse): The outcome for each partition.
     """
 
     __repr__ = short_repr
@@ -198,6 +239,12 @@ class ProduceResponseNodeEndpoint:
     """The addresses of the leaders named in CurrentLeader.
 
     Versions 10-13 of ProduceResponse.
+
+    Fields:
+    - node_id (int32): The broker's id. Versions 10+.
+    - host (string): The broker's host name or address. Versions 10+.
+    - port (int32): The broker's TCP port. Versions 10+.
+    - rack (string): The broker's rack; null if it has none. Versions 10+.
     """
 
     __repr__ = short_repr
@@ -229,6 +276,13 @@ class ProduceResponse:
     UNKNOWN_TOPIC_ID (100), TRANSACTION_ABORTABLE (120).
 
     Versions 0-13, flexible 9+.
+
+    Fields:
+    - responses ([]TopicProduceResponse): The outcome for each topic.
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - node_endpoints ([]NodeEndpoint): The addresses of the leaders named in CurrentLeader. Versions 10+. Tagged
+      field 0.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,13 @@ class PushTelemetryRequest:
     """Brings a client's metrics to a broker (KIP-714).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - client_instance_id (uuid): The id that a broker gave to this client instance.
+    - subscription_id (int32): The version of the set of metrics that the client was asked for.
+    - terminating (bool): True if this is the client's last push.
+    - compression_type (int8): How the metrics are compressed, a number of CompressionType.
+    - metrics (bytes): The metrics, in the protobuf form of OpenTelemetry's MetricsData v1.
     """
 
     __repr__ = short_repr
@@ -52,6 +59,11 @@ class PushTelemetryResponse:
     """Whether the broker took the metrics (KIP-714).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
     """
 
     __repr__ = short_repr

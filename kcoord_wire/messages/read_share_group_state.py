@@ -29,6 +29,10 @@ class ReadShareGroupStateRequestPartitionData:
     """The partitions.
 
     Versions 0 of ReadShareGroupStateRequest.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - leader_epoch (int32): The epoch of the leader that asks; an older one is refused.
     """
 
     __repr__ = short_repr
@@ -48,6 +52,10 @@ class ReadShareGroupStateRequestReadStateData:
     """The topics.
 
     Versions 0 of ReadShareGroupStateRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionData): The partitions.
     """
 
     __repr__ = short_repr
@@ -67,6 +75,10 @@ class ReadShareGroupStateRequest:
     """The leader of a partition reads the state of a share group in it from the share coordinator (KIP-932).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - topics ([]ReadStateData): The topics.
     """
 
     __repr__ = short_repr
@@ -86,6 +98,12 @@ class ReadShareGroupStateResponseStateBatch:
     """The states of the records from the start offset on, by range.
 
     Versions 0 of ReadShareGroupStateResponse.
+
+    Fields:
+    - first_offset (int64): The first offset of the range.
+    - last_offset (int64): The last offset of the range, which it includes.
+    - delivery_state (int8): The state of the records: 0 available, 2 acknowledged, 4 archived.
+    - delivery_count (int16): How often the records were delivered.
     """
 
     __repr__ = short_repr
@@ -111,6 +129,14 @@ class ReadShareGroupStateResponsePartitionResult:
     """The partitions.
 
     Versions 0 of ReadShareGroupStateResponse.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
+    - state_epoch (int32): The epoch of the share partition's state; it grows when the group's offset is set anew.
+    - start_offset (int64): The first offset that the group has not finished with; -1 if none is set yet.
+    - state_batches ([]StateBatch): The states of the records from the start offset on, by range.
     """
 
     __repr__ = short_repr
@@ -142,6 +168,10 @@ class ReadShareGroupStateResponseReadStateResult:
     """The outcomes, by topic.
 
     Versions 0 of ReadShareGroupStateResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionResult): The partitions.
     """
 
     __repr__ = short_repr
@@ -163,6 +193,9 @@ class ReadShareGroupStateResponse:
     UNKNOWN_TOPIC_OR_PARTITION (3), FENCED_LEADER_EPOCH (74), INVALID_REQUEST (42).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - results ([]ReadStateResult): The outcomes, by topic.
     """
 
     __repr__ = short_repr

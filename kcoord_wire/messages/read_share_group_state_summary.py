@@ -28,6 +28,10 @@ class ReadShareGroupStateSummaryRequestPartitionData:
     """The partitions.
 
     Versions 0-1 of ReadShareGroupStateSummaryRequest.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - leader_epoch (int32): The epoch of the leader that the sender knows; -1 if it knows none.
     """
 
     __repr__ = short_repr
@@ -47,6 +51,10 @@ class ReadShareGroupStateSummaryRequestReadStateSummaryData:
     """The topics.
 
     Versions 0-1 of ReadShareGroupStateSummaryRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionData): The partitions.
     """
 
     __repr__ = short_repr
@@ -67,6 +75,10 @@ class ReadShareGroupStateSummaryRequest:
     (KIP-932).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - group_id (string): The group's id.
+    - topics ([]ReadStateSummaryData): The topics.
     """
 
     __repr__ = short_repr
@@ -86,6 +98,16 @@ class ReadShareGroupStateSummaryResponsePartitionResult:
     """The partitions.
 
     Versions 0-1 of ReadShareGroupStateSummaryResponse.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
+    - state_epoch (int32): The epoch of the share partition's state; it grows when the group's offset is set anew.
+    - leader_epoch (int32): The epoch of the partition's leader.
+    - start_offset (int64): The first offset that the group has not finished with; -1 if none is set yet.
+    - delivery_complete_count (int32): How many records at or after the start offset are finished with; -1 if
+      unknown. Versions 1.
     """
 
     __repr__ = short_repr
@@ -120,6 +142,10 @@ class ReadShareGroupStateSummaryResponseReadStateSummaryResult:
     """The outcomes, by topic.
 
     Versions 0-1 of ReadShareGroupStateSummaryResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionResult): The partitions.
     """
 
     __repr__ = short_repr
@@ -141,6 +167,9 @@ class ReadShareGroupStateSummaryResponse:
     GROUP_ID_NOT_FOUND (69), UNKNOWN_TOPIC_OR_PARTITION (3), FENCED_LEADER_EPOCH (74), INVALID_REQUEST (42).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - results ([]ReadStateSummaryResult): The outcomes, by topic.
     """
 
     __repr__ = short_repr

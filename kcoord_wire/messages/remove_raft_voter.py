@@ -24,6 +24,11 @@ class RemoveRaftVoterRequest:
     """Removes a voter from the quorum of controllers (KIP-853).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - cluster_id (string): The cluster's id; null if the sender does not check it.
+    - voter_id (int32): The voter's node.
+    - voter_directory_id (uuid): The id of the voter's log directory.
     """
 
     __repr__ = short_repr
@@ -46,6 +51,12 @@ class RemoveRaftVoterResponse:
     """The outcome of removing a voter (KIP-853).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr

@@ -21,6 +21,10 @@ class RenewDelegationTokenRequest:
     """Prolongs a delegation token (KIP-48).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - hmac (bytes): The HMAC that identifies the token.
+    - renew_period_ms (int64): Milliseconds by which it is to be prolonged; -1 for the broker's default.
     """
 
     __repr__ = short_repr
@@ -40,6 +44,12 @@ class RenewDelegationTokenResponse:
     """When the token expires now (KIP-48).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - expiry_timestamp_ms (int64): When the token expires, in milliseconds since 1970 UTC.
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
     """
 
     __repr__ = short_repr

@@ -22,6 +22,12 @@ class RequestHeader:
     fields (KIP-482), but the client id keeps its int16 length.
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - request_api_key (int16): The API key of the request.
+    - request_api_version (int16): The version of the request body.
+    - correlation_id (int32): A number the broker repeats in its answer, for the client to match the two.
+    - client_id (string): The client's name, for logs and quotas; null is taken as empty. Versions 1+.
     """
 
     __repr__ = short_repr

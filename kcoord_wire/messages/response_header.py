@@ -21,6 +21,9 @@ class ResponseHeader:
     know the broker's versions (KIP-511). v1 adds tagged fields (KIP-482).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - correlation_id (int32): The number the client gave in the request.
     """
 
     __repr__ = short_repr

@@ -22,6 +22,9 @@ class SaslAuthenticateRequest:
     several rounds. v1 adds the session lifetime to the answer (KIP-368), v2 is flexible (KIP-482).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - auth_bytes (bytes): The token, in the form the mechanism defines.
     """
 
     __repr__ = short_repr
@@ -40,6 +43,13 @@ class SaslAuthenticateResponse:
     ILLEGAL_SASL_STATE (34), SASL_AUTHENTICATION_FAILED (58).
 
     Versions 0-2, flexible 2.
+
+    Fields:
+    - error_code (int16): The outcome of this round.
+    - error_message (string): The error as text; null if there is none.
+    - auth_bytes (bytes): The token, in the form the mechanism defines; empty on error.
+    - session_lifetime_ms (int64): Milliseconds until the client has to authenticate again; 0 means never.
+      Versions 1+.
     """
 
     __repr__ = short_repr

@@ -23,6 +23,9 @@ class SaslHandshakeRequest:
     v1 they travel in SaslAuthenticate (KIP-152). Never flexible.
 
     Versions 0-1.
+
+    Fields:
+    - mechanism (string): The mechanism's name, such as "PLAIN" or "SCRAM-SHA-512".
     """
 
     __repr__ = short_repr
@@ -37,6 +40,10 @@ class SaslHandshakeResponse:
     both are never flexible. Errors: UNSUPPORTED_SASL_MECHANISM (33), ILLEGAL_SASL_STATE (34).
 
     Versions 0-1.
+
+    Fields:
+    - error_code (int16): The outcome; 0 means that the mechanism is accepted.
+    - mechanisms ([]string): The mechanisms the broker offers.
     """
 
     __repr__ = short_repr

@@ -31,6 +31,12 @@ class ShareAcknowledgeRequestAcknowledgementBatch:
     """Records of earlier fetches and what became of them, by range.
 
     Versions 1-2 of ShareAcknowledgeRequest.
+
+    Fields:
+    - first_offset (int64): The first offset of the range.
+    - last_offset (int64): The last offset of the range, which it includes.
+    - acknowledge_types ([]int8): What became of each record, or of all: 0 gap, 1 accepted, 2 released, 3
+      rejected, 4 renewed (v2+).
     """
 
     __repr__ = short_repr
@@ -53,6 +59,11 @@ class ShareAcknowledgeRequestAcknowledgePartition:
     """The partitions.
 
     Versions 1-2 of ShareAcknowledgeRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - acknowledgement_batches ([]AcknowledgementBatch): Records of earlier fetches and what became of them, by
+      range.
     """
 
     __repr__ = short_repr
@@ -72,6 +83,10 @@ class ShareAcknowledgeRequestAcknowledgeTopic:
     """The topics with acknowledged records.
 
     Versions 1-2 of ShareAcknowledgeRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]AcknowledgePartition): The partitions.
     """
 
     __repr__ = short_repr
@@ -92,6 +107,13 @@ class ShareAcknowledgeRequest:
     (KIP-1222). Kafka 4.1 dropped v0.
 
     Versions 1-2, flexible 1+.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
+    - share_session_epoch (int32): The epoch of the share session; 0 opens one, -1 closes it.
+    - is_renew_ack (bool): Whether the request renews acquisitions by acknowledgements of type 4. Versions 2.
+    - topics ([]AcknowledgeTopic): The topics with acknowledged records.
     """
 
     __repr__ = short_repr
@@ -120,6 +142,10 @@ class ShareAcknowledgeResponseLeaderIdAndEpoch:
     """The partition's leader, if the one that was asked leads it no longer.
 
     Versions 1-2 of ShareAcknowledgeResponse.
+
+    Fields:
+    - leader_id (int32): The broker that leads the partition; -1 if it is unknown.
+    - leader_epoch (int32): The epoch of the partition's leader.
     """
 
     __repr__ = short_repr
@@ -139,6 +165,12 @@ class ShareAcknowledgeResponsePartitionData:
     """The partitions.
 
     Versions 1-2 of ShareAcknowledgeResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
+    - current_leader (LeaderIdAndEpoch): The partition's leader, if the one that was asked leads it no longer.
     """
 
     __repr__ = short_repr
@@ -166,6 +198,10 @@ class ShareAcknowledgeResponseShareAcknowledgeTopicResponse:
     """The outcomes, by topic.
 
     Versions 1-2 of ShareAcknowledgeResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionData): The partitions.
     """
 
     __repr__ = short_repr
@@ -185,6 +221,12 @@ class ShareAcknowledgeResponseNodeEndpoint:
     """The addresses of the leaders that the partitions name.
 
     Versions 1-2 of ShareAcknowledgeResponse.
+
+    Fields:
+    - node_id (int32): The broker's id.
+    - host (string): The host name or address.
+    - port (int32): The port.
+    - rack (string): The broker's rack; null if it has none.
     """
 
     __repr__ = short_repr
@@ -213,6 +255,16 @@ class ShareAcknowledgeResponse:
     (100), INVALID_RECORD_STATE (121), KAFKA_STORAGE_ERROR (56), INVALID_REQUEST (42), UNKNOWN_SERVER_ERROR (-1).
 
     Versions 1-2, flexible 1+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
+    - acquisition_lock_timeout_ms (int32): Milliseconds for which the records stay acquired by the member.
+      Versions 2.
+    - responses ([]ShareAcknowledgeTopicResponse): The outcomes, by topic.
+    - node_endpoints ([]NodeEndpoint): The addresses of the leaders that the partitions name.
     """
 
     __repr__ = short_repr

@@ -33,6 +33,12 @@ class ShareFetchRequestAcknowledgementBatch:
     """Records of earlier fetches and what became of them, by range.
 
     Versions 1-2 of ShareFetchRequest.
+
+    Fields:
+    - first_offset (int64): The first offset of the range.
+    - last_offset (int64): The last offset of the range, which it includes.
+    - acknowledge_types ([]int8): What became of each record, or of all: 0 gap, 1 accepted, 2 released, 3
+      rejected, 4 renewed (v2+).
     """
 
     __repr__ = short_repr
@@ -55,6 +61,11 @@ class ShareFetchRequestFetchPartition:
     """The partitions.
 
     Versions 1-2 of ShareFetchRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - acknowledgement_batches ([]AcknowledgementBatch): Records of earlier fetches and what became of them, by
+      range.
     """
 
     __repr__ = short_repr
@@ -74,6 +85,10 @@ class ShareFetchRequestFetchTopic:
     """The topics to fetch or to acknowledge; others stay as in the session.
 
     Versions 1-2 of ShareFetchRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]FetchPartition): The partitions.
     """
 
     __repr__ = short_repr
@@ -93,6 +108,10 @@ class ShareFetchRequestForgottenTopic:
     """The partitions that leave the session.
 
     Versions 1-2 of ShareFetchRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -115,6 +134,22 @@ class ShareFetchRequest:
     Kafka 4.1 dropped v0.
 
     Versions 1-2, flexible 1+.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id; the broker's session goes by it.
+    - share_session_epoch (int32): The epoch of the share session; 0 opens one, -1 closes it.
+    - max_wait_ms (int32): Milliseconds the broker may wait for records.
+    - min_bytes (int32): The fewest bytes of records worth an answer before the time is up.
+    - max_bytes (int32): The most bytes of records wanted; one batch may exceed it.
+    - max_records (int32): The most records to acquire; a whole batch may exceed it.
+    - batch_size (int32): How many records the ranges of the response should hold, so that they can be
+      acknowledged together.
+    - share_acquire_mode (int8): How the number of records counts: 0 up to the end of a batch, 1 strictly.
+      Versions 2.
+    - is_renew_ack (bool): Whether the request renews acquisitions by acknowledgements of type 4. Versions 2.
+    - topics ([]FetchTopic): The topics to fetch or to acknowledge; others stay as in the session.
+    - forgotten_topics_data ([]ForgottenTopic): The partitions that leave the session.
     """
 
     __repr__ = short_repr
@@ -164,6 +199,10 @@ class ShareFetchResponseLeaderIdAndEpoch:
     """The partition's leader, if the one that was asked leads it no longer.
 
     Versions 1-2 of ShareFetchResponse.
+
+    Fields:
+    - leader_id (int32): The broker that leads the partition; -1 if it is unknown.
+    - leader_epoch (int32): The epoch of the partition's leader.
     """
 
     __repr__ = short_repr
@@ -183,6 +222,11 @@ class ShareFetchResponseAcquiredRecords:
     """The ranges of records that the member has acquired; no others are for it.
 
     Versions 1-2 of ShareFetchResponse.
+
+    Fields:
+    - first_offset (int64): The first offset of the range.
+    - last_offset (int64): The last offset of the range, which it includes.
+    - delivery_count (int16): How often the records were delivered, this time included.
     """
 
     __repr__ = short_repr
@@ -205,6 +249,17 @@ class ShareFetchResponsePartitionData:
     """The partitions.
 
     Versions 1-2 of ShareFetchResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome of the fetch for this partition.
+    - error_message (string): The error of the fetch as text; null if there is none.
+    - acknowledge_error_code (int16): The outcome of the acknowledgements for this partition.
+    - acknowledge_error_message (string): Their error as text; null if there is none.
+    - current_leader (LeaderIdAndEpoch): The partition's leader, if the one that was asked leads it no longer.
+    - records (records): The record batches.
+    - acquired_records ([]AcquiredRecords): The ranges of records that the member has acquired; no others are for
+      it.
     """
 
     __repr__ = short_repr
@@ -242,6 +297,10 @@ class ShareFetchResponseShareFetchableTopicResponse:
     """The records and outcomes, by topic.
 
     Versions 1-2 of ShareFetchResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionData): The partitions.
     """
 
     __repr__ = short_repr
@@ -261,6 +320,12 @@ class ShareFetchResponseNodeEndpoint:
     """The addresses of the leaders that the partitions name.
 
     Versions 1-2 of ShareFetchResponse.
+
+    Fields:
+    - node_id (int32): The broker's id.
+    - host (string): The host name or address.
+    - port (int32): The port.
+    - rack (string): The broker's rack; null if it has none.
     """
 
     __repr__ = short_repr
@@ -290,6 +355,15 @@ class ShareFetchResponse:
     INVALID_REQUEST (42), UNKNOWN_SERVER_ERROR (-1).
 
     Versions 1-2, flexible 1+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
+    - acquisition_lock_timeout_ms (int32): Milliseconds for which the records stay acquired by the member.
+    - responses ([]ShareFetchableTopicResponse): The records and outcomes, by topic.
+    - node_endpoints ([]NodeEndpoint): The addresses of the leaders that the partitions name.
     """
 
     __repr__ = short_repr

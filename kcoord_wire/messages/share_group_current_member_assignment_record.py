@@ -26,6 +26,10 @@ class ShareGroupCurrentMemberAssignmentKey:
     (KIP-932).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
     """
 
     __repr__ = short_repr
@@ -42,6 +46,10 @@ class ShareGroupCurrentMemberAssignmentValueTopicPartitions:
     """The partitions the member may fetch from.
 
     Versions 0 of ShareGroupCurrentMemberAssignmentValue.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -62,6 +70,14 @@ class ShareGroupCurrentMemberAssignmentValue:
     absent value (a tombstone) says that the member has left.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - member_epoch (int32): The epoch the member has reached.
+    - previous_member_epoch (int32): The epoch the member was in before, in case the answer to its heartbeat was
+      lost.
+    - state (int8): The member's progress towards its target assignment, in a numbering internal to the
+      coordinator.
+    - assigned_partitions ([]TopicPartitions): The partitions the member may fetch from.
     """
 
     __repr__ = short_repr

@@ -28,6 +28,10 @@ class ShareGroupDescribeRequest:
     """Asks for the state of share groups (KIP-932). Kafka 4.1 dropped v0.
 
     Versions 1, flexible 1.
+
+    Fields:
+    - group_ids ([]string): The ids of the groups.
+    - include_authorized_operations (bool): Whether the response is to say what the client may do with each group.
     """
 
     __repr__ = short_repr
@@ -47,6 +51,11 @@ class ShareGroupDescribeResponseTopicPartitions:
     """The partitions, each topic once.
 
     Versions 1 of ShareGroupDescribeResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - topic_name (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -69,6 +78,9 @@ class ShareGroupDescribeResponseAssignment:
     """What the member owns now.
 
     Versions 1 of ShareGroupDescribeResponse.
+
+    Fields:
+    - topic_partitions ([]TopicPartitions): The partitions, each topic once.
     """
 
     __repr__ = short_repr
@@ -85,6 +97,15 @@ class ShareGroupDescribeResponseMember:
     """The members.
 
     Versions 1 of ShareGroupDescribeResponse.
+
+    Fields:
+    - member_id (string): The member's id.
+    - rack_id (string): The rack the member runs in; null if it is not given.
+    - member_epoch (int32): The epoch the member has reached.
+    - client_id (string): The client id of the member's connection.
+    - client_host (string): The address the member's heartbeats come from.
+    - subscribed_topic_names ([]string): The topics the member subscribes to.
+    - assignment (Assignment): What the member owns now.
     """
 
     __repr__ = short_repr
@@ -119,6 +140,18 @@ class ShareGroupDescribeResponseDescribedGroup:
     """The groups of the request.
 
     Versions 1 of ShareGroupDescribeResponse.
+
+    Fields:
+    - error_code (int16): The outcome for this group.
+    - error_message (string): The error as text; null if there is none.
+    - group_id (string): The group's id.
+    - group_state (string): The group's state by name; empty on error.
+    - group_epoch (int32): The epoch of the group's subscriptions and topics; it grows with each change of them.
+    - assignment_epoch (int32): The group epoch for which the target assignment was computed.
+    - assignor_name (string): The assignor that computed the target assignment.
+    - members ([]Member): The members.
+    - authorized_operations (int32): What the client may do with the group, one bit for each operation;
+      -2147483648 if not asked for.
     """
 
     __repr__ = short_repr
@@ -162,6 +195,11 @@ class ShareGroupDescribeResponse:
     (69), INVALID_REQUEST (42).
 
     Versions 1, flexible 1.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - groups ([]DescribedGroup): The groups of the request.
     """
 
     __repr__ = short_repr

@@ -27,6 +27,13 @@ class ShareGroupHeartbeatRequest:
     the last heartbeat may be left null. Kafka 4.1 dropped v0.
 
     Versions 1, flexible 1.
+
+    Fields:
+    - group_id (string): The group. Must not be empty.
+    - member_id (string): The member's id, which the client chooses.
+    - member_epoch (int32): The epoch the member has reached; 0 joins, -1 leaves.
+    - rack_id (string): The rack the member runs in; null if none or unchanged.
+    - subscribed_topic_names ([]string): The topics the member subscribes to by name; null if unchanged.
     """
 
     __repr__ = short_repr
@@ -55,6 +62,10 @@ class ShareGroupHeartbeatResponseTopicPartitions:
     """The partitions, each topic once.
 
     Versions 1 of ShareGroupHeartbeatResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -74,6 +85,9 @@ class ShareGroupHeartbeatResponseAssignment:
     """The partitions the member may fetch from; null if unchanged.
 
     Versions 1 of ShareGroupHeartbeatResponse.
+
+    Fields:
+    - topic_partitions ([]TopicPartitions): The partitions, each topic once.
     """
 
     __repr__ = short_repr
@@ -93,6 +107,16 @@ class ShareGroupHeartbeatResponse:
     (81), INVALID_REQUEST (42), TOPIC_AUTHORIZATION_FAILED (29).
 
     Versions 1, flexible 1.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
+    - member_id (string): The member's id; null on error.
+    - member_epoch (int32): The epoch the member has reached.
+    - heartbeat_interval_ms (int32): Milliseconds between two heartbeats of the member.
+    - assignment (Assignment): The partitions the member may fetch from; null if unchanged.
     """
 
     __repr__ = short_repr

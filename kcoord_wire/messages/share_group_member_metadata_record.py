@@ -22,6 +22,10 @@ class ShareGroupMemberMetadataKey:
     these fields (KIP-932).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
     """
 
     __repr__ = short_repr
@@ -39,6 +43,12 @@ class ShareGroupMemberMetadataValue:
     precedes it; an absent value (a tombstone) says that the member has left.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - rack_id (string): The rack the member runs in; null if it is not given.
+    - client_id (string): The client id of the member's connection.
+    - client_host (string): The address the member's heartbeats come from.
+    - subscribed_topic_names ([]string): The topics the member subscribes to.
     """
 
     __repr__ = short_repr

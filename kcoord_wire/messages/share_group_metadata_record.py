@@ -21,6 +21,9 @@ class ShareGroupMetadataKey:
     """Key of a share group, in __consumer_offsets: an int16 11, then these fields (KIP-932).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -35,6 +38,11 @@ class ShareGroupMetadataValue:
     (a tombstone) says that the group is gone.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - epoch (int32): The group's epoch.
+    - metadata_hash (int64): A hash of the subscribed topics: their partitions and racks. It differs if one of
+      them has changed.
     """
 
     __repr__ = short_repr

@@ -27,6 +27,9 @@ class ShareGroupStatePartitionMetadataKey:
     (KIP-932).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -40,6 +43,11 @@ class ShareGroupStatePartitionMetadataValueTopicPartitionsInfo:
     """The topics whose states are being made.
 
     Versions 0 of ShareGroupStatePartitionMetadataValue.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - topic_name (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -62,6 +70,10 @@ class ShareGroupStatePartitionMetadataValueTopicInfo:
     """The topics whose states are being deleted.
 
     Versions 0 of ShareGroupStatePartitionMetadataValue.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - topic_name (string): The topic's name.
     """
 
     __repr__ = short_repr
@@ -82,6 +94,11 @@ class ShareGroupStatePartitionMetadataValue:
     version precedes it; an absent value (a tombstone) says that the group is gone.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - initializing_topics ([]TopicPartitionsInfo): The topics whose states are being made.
+    - initialized_topics ([]TopicPartitionsInfo): The topics whose states are there.
+    - deleting_topics ([]TopicInfo): The topics whose states are being deleted.
     """
 
     __repr__ = short_repr

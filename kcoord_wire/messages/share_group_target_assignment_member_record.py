@@ -26,6 +26,10 @@ class ShareGroupTargetAssignmentMemberKey:
     (KIP-932).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
     """
 
     __repr__ = short_repr
@@ -42,6 +46,10 @@ class ShareGroupTargetAssignmentMemberValueTopicPartition:
     """The partitions, each topic once.
 
     Versions 0 of ShareGroupTargetAssignmentMemberValue.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -62,6 +70,9 @@ class ShareGroupTargetAssignmentMemberValue:
     absent value (a tombstone) says that the member has left.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - topic_partitions ([]TopicPartition): The partitions, each topic once.
     """
 
     __repr__ = short_repr

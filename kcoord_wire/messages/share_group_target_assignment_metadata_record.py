@@ -22,6 +22,9 @@ class ShareGroupTargetAssignmentMetadataKey:
     (KIP-932).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -36,6 +39,11 @@ class ShareGroupTargetAssignmentMetadataValue:
     it; an absent value (a tombstone) says that the group is gone.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - assignment_epoch (int32): The group epoch for which the target assignment was computed.
+    - assignment_timestamp (int64): When the target assignment was computed, in milliseconds since 1970 UTC; 0 if
+      unknown. Tagged field 0.
     """
 
     __repr__ = short_repr

@@ -27,6 +27,11 @@ class StreamsAssignmentInfoTaskId:
     """The active tasks, in the order of the assigned partitions they read.
 
     Versions 1-11 of StreamsAssignmentInfo.
+
+    Fields:
+    - topic_group_id (int32): The number of the subtopology.
+    - partition (int32): The partition of its source topics.
+    - topology_name ([]uint16): The name of the task's topology in UTF-16; empty if it has none. Versions 10+.
     """
 
     __repr__ = short_repr
@@ -46,6 +51,10 @@ class StreamsAssignmentInfoStandbyPartition:
     """The partitions of the changelogs it reads.
 
     Versions 1-11 of StreamsAssignmentInfo.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partition (int32): The partition's number.
     """
 
     __repr__ = short_repr
@@ -62,6 +71,12 @@ class StreamsAssignmentInfoStandbyTask:
     """The standby tasks.
 
     Versions 1-11 of StreamsAssignmentInfo.
+
+    Fields:
+    - topic_group_id (int32): The number of the subtopology.
+    - partition (int32): The partition of its source topics.
+    - topology_name ([]uint16): The name of the task's topology in UTF-16; empty if it has none. Versions 10+.
+    - partitions ([]StandbyPartition): The partitions of the changelogs it reads.
     """
 
     __repr__ = short_repr
@@ -84,6 +99,10 @@ class StreamsAssignmentInfoNamedPartition:
     """The partitions.
 
     Versions 2-4 of StreamsAssignmentInfo.
+
+    Fields:
+    - topic (string): The topic's name. Versions 2-4.
+    - partition (int32): The partition's number. Versions 2-4.
     """
 
     __repr__ = short_repr
@@ -100,6 +119,11 @@ class StreamsAssignmentInfoHostPartitions:
     """The source partitions of the active tasks, by address.
 
     Versions 2-4 of StreamsAssignmentInfo.
+
+    Fields:
+    - host (string): The host name or address. Versions 2-4.
+    - port (int32): The port. Versions 2-4.
+    - partitions ([]NamedPartition): The partitions. Versions 2-4.
     """
 
     __repr__ = short_repr
@@ -119,6 +143,10 @@ class StreamsAssignmentInfoNumberedTopic:
     """The topics of the partitions below.
 
     Versions 5-11 of StreamsAssignmentInfo.
+
+    Fields:
+    - number (int32): The number that stands for the topic below. Versions 5+.
+    - topic (string): The topic's name. Versions 5+.
     """
 
     __repr__ = short_repr
@@ -135,6 +163,10 @@ class StreamsAssignmentInfoNumberedPartition:
     """The partitions.
 
     Versions 5-11 of StreamsAssignmentInfo.
+
+    Fields:
+    - topic_number (int32): The number of the topic. Versions 5+.
+    - partition (int32): The partition's number. Versions 5+.
     """
 
     __repr__ = short_repr
@@ -151,6 +183,11 @@ class StreamsAssignmentInfoHostNumberedPartitions:
     """The source partitions of the active tasks, by address.
 
     Versions 5-11 of StreamsAssignmentInfo.
+
+    Fields:
+    - host (string): The host name or address. Versions 5+.
+    - port (int32): The port. Versions 5+.
+    - partitions ([]NumberedPartition): The partitions. Versions 5+.
     """
 
     __repr__ = short_repr
@@ -175,6 +212,22 @@ class StreamsAssignmentInfo:
     Source: AssignmentInfo.java of Kafka Streams, which has no schema file; maps are arrays of their entries.
 
     Versions 1-11.
+
+    Fields:
+    - version (int32): The version these bytes are written in.
+    - commonly_supported_version (int32): The newest version that all instances know. Versions 3+.
+    - active_tasks ([]TaskId): The active tasks, in the order of the assigned partitions they read.
+    - standby_tasks ([]StandbyTask): The standby tasks.
+    - partitions_by_host ([]HostPartitions): The source partitions of the active tasks, by address. Versions 2-4.
+    - topics ([]NumberedTopic): The topics of the partitions below. Versions 5+.
+    - active_partitions_by_host ([]HostNumberedPartitions): The source partitions of the active tasks, by address.
+      Versions 5+.
+    - standby_partitions_by_host ([]HostNumberedPartitions): The source partitions of the standby tasks, by
+      address. Versions 6+.
+    - error_code (int32): 0 for success; 1 incomplete source topics, 2 assignment error, 3 shutdown requested.
+      Versions 4+.
+    - next_rebalance_ms (int64): When the instance is to rejoin, in milliseconds since 1970 UTC; the largest int64
+      for never. Versions 7+.
     """
 
     __repr__ = short_repr

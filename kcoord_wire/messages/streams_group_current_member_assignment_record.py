@@ -23,6 +23,10 @@ class StreamsGroupCurrentMemberAssignmentKey:
     (KIP-1071).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
     """
 
     __repr__ = short_repr
@@ -39,6 +43,12 @@ class StreamsGroupCurrentMemberAssignmentValueTaskIds:
     """The active tasks the member owns or may take.
 
     Versions 0 of StreamsGroupCurrentMemberAssignmentValue.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - partitions ([]int32): The numbers of the partitions.
+    - assignment_epochs ([]int32): The member epoch at which each partition was given, in the same order; null if
+      unknown. Tagged field 0.
     """
 
     __repr__ = short_repr
@@ -63,6 +73,19 @@ class StreamsGroupCurrentMemberAssignmentValue:
     not the string "null": it is therefore the empty array, and null is written.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - member_epoch (int32): The epoch the member has reached.
+    - previous_member_epoch (int32): The epoch the member was in before, in case the answer to its heartbeat was
+      lost.
+    - state (int8): The member's progress towards its target assignment, in a numbering internal to the
+      coordinator.
+    - active_tasks ([]TaskIds): The active tasks the member owns or may take.
+    - standby_tasks ([]TaskIds): The standby tasks the member owns or may take.
+    - warmup_tasks ([]TaskIds): The warm-up tasks the member owns or may take.
+    - active_tasks_pending_revocation ([]TaskIds): The active tasks that the member must give up but still owns.
+    - standby_tasks_pending_revocation ([]TaskIds): The standby tasks that the member must give up but still owns.
+    - warmup_tasks_pending_revocation ([]TaskIds): The warm-up tasks that the member must give up but still owns.
     """
 
     __repr__ = short_repr

@@ -35,6 +35,11 @@ class StreamsGroupDescribeRequest:
     """Asks for the state of streams groups (KIP-1071). v1 may ask for the topology as people read it (KIP-1331).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - group_ids ([]string): The ids of the groups.
+    - include_authorized_operations (bool): Whether the response is to say what the client may do with each group.
+    - include_topology_description (bool): Whether the response is to hold the topology for people. Versions 1.
     """
 
     __repr__ = short_repr
@@ -57,6 +62,10 @@ class StreamsGroupDescribeResponseKeyValue:
     """The settings of the topic.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - key (string): The key.
+    - value (string): The value.
     """
 
     __repr__ = short_repr
@@ -76,6 +85,12 @@ class StreamsGroupDescribeResponseTopicInfo:
     """The topics that hold the changes of its states.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions (int32): The number of partitions; 0 if it follows from the source topics.
+    - replication_factor (int16): The number of replicas; 0 for the broker's default.
+    - topic_configs ([]KeyValue): The settings of the topic.
     """
 
     __repr__ = short_repr
@@ -101,6 +116,13 @@ class StreamsGroupDescribeResponseSubtopology:
     """The subtopologies; null if they could not be worked out.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - source_topics ([]string): The topics it reads.
+    - repartition_sink_topics ([]string): The repartition topics it writes.
+    - state_changelog_topics ([]TopicInfo): The topics that hold the changes of its states.
+    - repartition_source_topics ([]TopicInfo): The repartition topics it reads.
     """
 
     __repr__ = short_repr
@@ -129,6 +151,10 @@ class StreamsGroupDescribeResponseTopology:
     """The topology; null if there is none yet.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - epoch (int32): The topology's epoch.
+    - subtopologies ([]Subtopology): The subtopologies; null if they could not be worked out.
     """
 
     __repr__ = short_repr
@@ -148,6 +174,10 @@ class StreamsGroupDescribeResponseEndpoint:
     """The address at which the application serves queries of its state; null if it has none.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - host (string): The host name or address.
+    - port (uint16): The port.
     """
 
     __repr__ = short_repr
@@ -167,6 +197,11 @@ class StreamsGroupDescribeResponseTaskOffset:
     """How far the states of the tasks have got.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - partition (int32): The partition's number.
+    - offset (int64): The sum of the offsets of the task's changelogs.
     """
 
     __repr__ = short_repr
@@ -189,6 +224,10 @@ class StreamsGroupDescribeResponseTaskIds:
     """The tasks that process records.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -208,6 +247,11 @@ class StreamsGroupDescribeResponseAssignment:
     """What the member owns now.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - active_tasks ([]TaskIds): The tasks that process records.
+    - standby_tasks ([]TaskIds): The tasks that keep a copy of a state.
+    - warmup_tasks ([]TaskIds): The tasks that build up a state which is to become active here.
     """
 
     __repr__ = short_repr
@@ -230,6 +274,24 @@ class StreamsGroupDescribeResponseMember:
     """The members.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - member_id (string): The member's id.
+    - member_epoch (int32): The epoch the member has reached.
+    - instance_id (string): The name of a static member; null for a dynamic member.
+    - rack_id (string): The rack the member runs in; null if it is not given.
+    - client_id (string): The client id of the member's connection.
+    - client_host (string): The address the member's heartbeats come from.
+    - topology_epoch (int32): The epoch of the topology that the member runs.
+    - process_id (string): The process of the member: members of one process share its disk.
+    - user_endpoint (Endpoint): The address at which the application serves queries of its state; null if it has
+      none.
+    - client_tags ([]KeyValue): Tags of the client, by which standby tasks are kept apart.
+    - task_offsets ([]TaskOffset): How far the states of the tasks have got.
+    - task_end_offsets ([]TaskOffset): The ends of the changelogs of the tasks.
+    - assignment (Assignment): What the member owns now.
+    - target_assignment (Assignment): The tasks that the member is to own once the group has converged.
+    - is_classic (bool): Whether the member uses the classic protocol.
     """
 
     __repr__ = short_repr
@@ -290,6 +352,15 @@ class StreamsGroupDescribeResponseTopologyDescriptionNode:
     """The nodes.
 
     Versions 1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - name (string): The node's name. Versions 1.
+    - node_type (int8): What the node is: 1 source, 2 processor, 3 sink. Versions 1.
+    - source_topics ([]string): The topics a source reads. Versions 1.
+    - sink_topic (string): The topic a sink writes; null for other nodes and where it is chosen for each record.
+      Versions 1.
+    - stores ([]string): The state stores the node uses. Versions 1.
+    - successors ([]string): The nodes that get its output, by name. Versions 1.
     """
 
     __repr__ = short_repr
@@ -321,6 +392,10 @@ class StreamsGroupDescribeResponseTopologyDescriptionSubtopology:
     """The subtopologies.
 
     Versions 1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology. Versions 1.
+    - nodes ([]TopologyDescriptionNode): The nodes. Versions 1.
     """
 
     __repr__ = short_repr
@@ -340,6 +415,10 @@ class StreamsGroupDescribeResponseTopologyDescriptionGlobalStore:
     """The global stores: their topics go to every instance.
 
     Versions 1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - source (TopologyDescriptionNode): The node that reads the store's topic. Versions 1.
+    - processor (TopologyDescriptionNode): The node that fills the store. Versions 1.
     """
 
     __repr__ = short_repr
@@ -363,6 +442,11 @@ class StreamsGroupDescribeResponseTopologyDescription:
     """The topology for people; null if not asked for or not there.
 
     Versions 1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - subtopologies ([]TopologyDescriptionSubtopology): The subtopologies. Versions 1.
+    - global_stores ([]TopologyDescriptionGlobalStore): The global stores: their topics go to every instance.
+      Versions 1.
     """
 
     __repr__ = short_repr
@@ -382,6 +466,23 @@ class StreamsGroupDescribeResponseDescribedGroup:
     """The groups of the request.
 
     Versions 0-1 of StreamsGroupDescribeResponse.
+
+    Fields:
+    - error_code (int16): The outcome for this group.
+    - error_message (string): The error as text; null if there is none.
+    - group_id (string): The group's id.
+    - group_state (string): The group's state by name; empty on error.
+    - group_epoch (int32): The epoch of the group's subscriptions and topics; it grows with each change of them.
+    - assignment_epoch (int32): The group epoch for which the target assignment was computed.
+    - topology (Topology): The topology; null if there is none yet.
+    - members ([]Member): The members.
+    - authorized_operations (int32): What the client may do with the group, one bit for each operation;
+      -2147483648 if not asked for.
+    - topology_description (TopologyDescription): The topology for people; null if not asked for or not there.
+      Versions 1.
+    - topology_description_status (int8): Whether there is a description: 0 not asked for, 1 not stored, 2 an
+      error, 3 there. Versions 1.
+    - assignor_name (string): The assignor that computed the target assignment; null if unknown. Versions 1.
     """
 
     __repr__ = short_repr
@@ -434,6 +535,11 @@ class StreamsGroupDescribeResponse:
     INVALID_GROUP_ID (24), GROUP_ID_NOT_FOUND (69), TOPIC_AUTHORIZATION_FAILED (29).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - groups ([]DescribedGroup): The groups of the request.
     """
 
     __repr__ = short_repr

@@ -34,6 +34,10 @@ class StreamsGroupHeartbeatRequestKeyValue:
     """Tags of the client, by which standby tasks are kept apart; null if unchanged.
 
     Versions 0-1 of StreamsGroupHeartbeatRequest.
+
+    Fields:
+    - key (string): The key.
+    - value (string): The value.
     """
 
     __repr__ = short_repr
@@ -53,6 +57,12 @@ class StreamsGroupHeartbeatRequestTopicInfo:
     """The topics that hold the changes of its states.
 
     Versions 0-1 of StreamsGroupHeartbeatRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions (int32): The number of partitions; 0 if it follows from the source topics.
+    - replication_factor (int16): The number of replicas; 0 for the broker's default.
+    - topic_configs ([]KeyValue): The settings of the topic.
     """
 
     __repr__ = short_repr
@@ -78,6 +88,11 @@ class StreamsGroupHeartbeatRequestCopartitionGroup:
     """The sets of source topics that must have the same number of partitions.
 
     Versions 0-1 of StreamsGroupHeartbeatRequest.
+
+    Fields:
+    - source_topics ([]int16): Positions in the list of source topics.
+    - source_topic_regex ([]int16): Positions in the list of regular expressions.
+    - repartition_source_topics ([]int16): Positions in the list of repartition topics read.
     """
 
     __repr__ = short_repr
@@ -100,6 +115,16 @@ class StreamsGroupHeartbeatRequestSubtopology:
     """The subtopologies.
 
     Versions 0-1 of StreamsGroupHeartbeatRequest.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - source_topics ([]string): The topics it reads.
+    - source_topic_regex ([]string): The regular expressions of topics it reads.
+    - state_changelog_topics ([]TopicInfo): The topics that hold the changes of its states.
+    - repartition_sink_topics ([]string): The repartition topics it writes.
+    - repartition_source_topics ([]TopicInfo): The repartition topics it reads.
+    - copartition_groups ([]CopartitionGroup): The sets of source topics that must have the same number of
+      partitions.
     """
 
     __repr__ = short_repr
@@ -134,6 +159,10 @@ class StreamsGroupHeartbeatRequestTopology:
     """The topology of the application; null except in the heartbeat that joins.
 
     Versions 0-1 of StreamsGroupHeartbeatRequest.
+
+    Fields:
+    - epoch (int32): The topology's epoch.
+    - subtopologies ([]Subtopology): The subtopologies.
     """
 
     __repr__ = short_repr
@@ -153,6 +182,10 @@ class StreamsGroupHeartbeatRequestTaskIds:
     """The active tasks the member owns now; null if unchanged.
 
     Versions 0-1 of StreamsGroupHeartbeatRequest.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -172,6 +205,10 @@ class StreamsGroupHeartbeatRequestEndpoint:
     """The address at which the application serves queries of its state; null if none or unchanged.
 
     Versions 0-1 of StreamsGroupHeartbeatRequest.
+
+    Fields:
+    - host (string): The host name or address.
+    - port (uint16): The port.
     """
 
     __repr__ = short_repr
@@ -191,6 +228,11 @@ class StreamsGroupHeartbeatRequestTaskOffset:
     """How far the states of the tasks have got; null if unchanged.
 
     Versions 0-1 of StreamsGroupHeartbeatRequest.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - partition (int32): The partition's number.
+    - offset (int64): The sum of the offsets of the task's changelogs.
     """
 
     __repr__ = short_repr
@@ -215,6 +257,27 @@ class StreamsGroupHeartbeatRequest:
     v1 says that the client understands v1 of the response.
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - group_id (string): The group. Must not be empty.
+    - member_id (string): The member's id, which the client chooses.
+    - member_epoch (int32): The epoch the member has reached; 0 joins, -1 leaves, -2 leaves as a static member
+      that returns.
+    - endpoint_information_epoch (int32): The epoch of the addresses of all members that the sender knows.
+    - instance_id (string): The name of a static member; null if dynamic or unchanged.
+    - rack_id (string): The rack the member runs in; null if none or unchanged.
+    - rebalance_timeout_ms (int32): Milliseconds the member may take to give up tasks; -1 if unchanged.
+    - topology (Topology): The topology of the application; null except in the heartbeat that joins.
+    - active_tasks ([]TaskIds): The active tasks the member owns now; null if unchanged.
+    - standby_tasks ([]TaskIds): The standby tasks the member owns now; null if unchanged.
+    - warmup_tasks ([]TaskIds): The warm-up tasks the member owns now; null if unchanged.
+    - process_id (string): The process of the member: members of one process share its disk; null if unchanged.
+    - user_endpoint (Endpoint): The address at which the application serves queries of its state; null if none or
+      unchanged.
+    - client_tags ([]KeyValue): Tags of the client, by which standby tasks are kept apart; null if unchanged.
+    - task_offsets ([]TaskOffset): How far the states of the tasks have got; null if unchanged.
+    - task_end_offsets ([]TaskOffset): The ends of the changelogs of the tasks; null if unchanged.
+    - shutdown_application (bool): Whether all members are to shut down.
     """
 
     __repr__ = short_repr
@@ -279,6 +342,10 @@ class StreamsGroupHeartbeatResponseStatus:
     """What keeps the group or the member from running; null if unchanged.
 
     Versions 0-1 of StreamsGroupHeartbeatResponse.
+
+    Fields:
+    - status_code (int8): The reason, 0 to 6; v0 has none above 5.
+    - status_detail (string): The reason as text.
     """
 
     __repr__ = short_repr
@@ -298,6 +365,10 @@ class StreamsGroupHeartbeatResponseTaskIds:
     """The active tasks that the member is to own; null if unchanged.
 
     Versions 0-1 of StreamsGroupHeartbeatResponse.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -317,6 +388,10 @@ class StreamsGroupHeartbeatResponseEndpoint:
     """The address.
 
     Versions 0-1 of StreamsGroupHeartbeatResponse.
+
+    Fields:
+    - host (string): The host name or address.
+    - port (uint16): The port.
     """
 
     __repr__ = short_repr
@@ -336,6 +411,10 @@ class StreamsGroupHeartbeatResponseTopicPartition:
     """The source partitions of its active tasks.
 
     Versions 0-1 of StreamsGroupHeartbeatResponse.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -355,6 +434,11 @@ class StreamsGroupHeartbeatResponseEndpointToPartitions:
     """Which address serves the state of which partitions; null if unchanged.
 
     Versions 0-1 of StreamsGroupHeartbeatResponse.
+
+    Fields:
+    - user_endpoint (Endpoint): The address.
+    - active_partitions ([]TopicPartition): The source partitions of its active tasks.
+    - standby_partitions ([]TopicPartition): The source partitions of its standby tasks.
     """
 
     __repr__ = short_repr
@@ -383,6 +467,29 @@ class StreamsGroupHeartbeatResponse:
     STREAMS_INVALID_TOPOLOGY_EPOCH (131), STREAMS_TOPOLOGY_FENCED (132).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
+    - member_id (string): The member's id.
+    - member_epoch (int32): The epoch the member has reached.
+    - heartbeat_interval_ms (int32): Milliseconds between two heartbeats of the member.
+    - acceptable_recovery_lag_legacy (int32): The lag at which a state counts as caught up, before it became 64
+      bits wide. Versions 0.
+    - task_offset_interval_ms (int32): Milliseconds between two reports of task offsets.
+    - acceptable_recovery_lag (int64): The lag at which a state counts as caught up; -1 if it is not given.
+      Versions 1.
+    - status ([]Status): What keeps the group or the member from running; null if unchanged.
+    - active_tasks ([]TaskIds): The active tasks that the member is to own; null if unchanged.
+    - standby_tasks ([]TaskIds): The standby tasks that the member is to own; null if unchanged.
+    - warmup_tasks ([]TaskIds): The warm-up tasks that the member is to own; null if unchanged.
+    - topology_description_required (bool): Whether the member is to send StreamsGroupTopologyDescriptionUpdate.
+      Versions 1.
+    - endpoint_information_epoch (int32): The epoch of the addresses in this response.
+    - partitions_by_user_endpoint ([]EndpointToPartitions): Which address serves the state of which partitions;
+      null if unchanged.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,10 @@ class StreamsGroupMemberMetadataKey:
     these fields (KIP-1071).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
     """
 
     __repr__ = short_repr
@@ -40,6 +44,10 @@ class StreamsGroupMemberMetadataValueEndpoint:
     """The address at which the application serves queries of its state; null if it has none.
 
     Versions 0 of StreamsGroupMemberMetadataValue.
+
+    Fields:
+    - host (string): The host name or address.
+    - port (uint16): The port.
     """
 
     __repr__ = short_repr
@@ -59,6 +67,10 @@ class StreamsGroupMemberMetadataValueKeyValue:
     """Tags of the client, by which standby tasks are kept apart.
 
     Versions 0 of StreamsGroupMemberMetadataValue.
+
+    Fields:
+    - key (string): The key.
+    - value (string): The value.
     """
 
     __repr__ = short_repr
@@ -79,6 +91,18 @@ class StreamsGroupMemberMetadataValue:
     version precedes it; an absent value (a tombstone) says that the member has left.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - instance_id (string): The name of a static member; null for a dynamic member.
+    - rack_id (string): The rack the member runs in; null if it is not given.
+    - client_id (string): The client id of the member's connection.
+    - client_host (string): The address the member's heartbeats come from.
+    - rebalance_timeout_ms (int32): Milliseconds the member may take to give up tasks.
+    - topology_epoch (int32): The epoch of the topology that the member runs.
+    - process_id (string): The process of the member: members of one process share its disk.
+    - user_endpoint (Endpoint): The address at which the application serves queries of its state; null if it has
+      none.
+    - client_tags ([]KeyValue): Tags of the client, by which standby tasks are kept apart.
     """
 
     __repr__ = short_repr

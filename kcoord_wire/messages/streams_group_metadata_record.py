@@ -22,6 +22,9 @@ class StreamsGroupMetadataKey:
     """Key of a streams group, in __consumer_offsets: an int16 17, then these fields (KIP-1071).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -35,6 +38,10 @@ class StreamsGroupMetadataValueLastAssignmentConfig:
     """The settings with which the target assignment was computed; null if unknown.
 
     Versions 0 of StreamsGroupMetadataValue.
+
+    Fields:
+    - key (string): The key.
+    - value (string): The value.
     """
 
     __repr__ = short_repr
@@ -55,6 +62,19 @@ class StreamsGroupMetadataValue:
     value (a tombstone) says that the group is gone.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - epoch (int32): The group's epoch.
+    - metadata_hash (int64): A hash of the subscribed topics: their partitions and racks. It differs if one of
+      them has changed.
+    - validated_topology_epoch (int32): The topology epoch whose topics were found right; -1 if none was. Tagged
+      field 0.
+    - last_assignment_configs ([]LastAssignmentConfig): The settings with which the target assignment was
+      computed; null if unknown. Tagged field 1.
+    - stored_description_topology_epoch (int32): The topology epoch whose description is stored; -1 if none is, -2
+      if that is uncertain. Tagged field 2.
+    - failed_description_topology_epoch (int32): The topology epoch whose description was refused for good; -1 if
+      there is none. Tagged field 3.
     """
 
     __repr__ = short_repr

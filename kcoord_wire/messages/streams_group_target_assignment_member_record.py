@@ -23,6 +23,10 @@ class StreamsGroupTargetAssignmentMemberKey:
     (KIP-1071).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
     """
 
     __repr__ = short_repr
@@ -39,6 +43,10 @@ class StreamsGroupTargetAssignmentMemberValueTaskIds:
     """The tasks that process records.
 
     Versions 0 of StreamsGroupTargetAssignmentMemberValue.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - partitions ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -59,6 +67,11 @@ class StreamsGroupTargetAssignmentMemberValue:
     an absent value (a tombstone) says that the member has left.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - active_tasks ([]TaskIds): The tasks that process records.
+    - standby_tasks ([]TaskIds): The tasks that keep a copy of a state.
+    - warmup_tasks ([]TaskIds): The tasks that build up a state which is to become active here.
     """
 
     __repr__ = short_repr

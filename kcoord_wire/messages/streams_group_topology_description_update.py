@@ -26,6 +26,14 @@ class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescriptionNode:
     """The nodes.
 
     Versions 0 of StreamsGroupTopologyDescriptionUpdateRequest.
+
+    Fields:
+    - name (string): The node's name.
+    - node_type (int8): What the node is: 1 source, 2 processor, 3 sink.
+    - source_topics ([]string): The topics a source reads.
+    - sink_topic (string): The topic a sink writes; null for other nodes and where it is chosen for each record.
+    - stores ([]string): The state stores the node uses.
+    - successors ([]string): The nodes that get its output, by name.
     """
 
     __repr__ = short_repr
@@ -57,6 +65,10 @@ class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescriptionSubtopology
     """The subtopologies.
 
     Versions 0 of StreamsGroupTopologyDescriptionUpdateRequest.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - nodes ([]TopologyDescriptionNode): The nodes.
     """
 
     __repr__ = short_repr
@@ -76,6 +88,10 @@ class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescriptionGlobalStore
     """The global stores: their topics go to every instance.
 
     Versions 0 of StreamsGroupTopologyDescriptionUpdateRequest.
+
+    Fields:
+    - source (TopologyDescriptionNode): The node that reads the store's topic.
+    - processor (TopologyDescriptionNode): The node that fills the store.
     """
 
     __repr__ = short_repr
@@ -99,6 +115,10 @@ class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescription:
     """The topology for people, node by node.
 
     Versions 0 of StreamsGroupTopologyDescriptionUpdateRequest.
+
+    Fields:
+    - subtopologies ([]TopologyDescriptionSubtopology): The subtopologies.
+    - global_stores ([]TopologyDescriptionGlobalStore): The global stores: their topics go to every instance.
     """
 
     __repr__ = short_repr
@@ -123,6 +143,12 @@ class StreamsGroupTopologyDescriptionUpdateRequest:
     (KIP-1331).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - group_id (string): The group's id.
+    - member_id (string): The member's id.
+    - topology_epoch (int32): The epoch of the topology that the member runs.
+    - topology_description (TopologyDescription): The topology for people, node by node.
     """
 
     __repr__ = short_repr
@@ -153,6 +179,12 @@ class StreamsGroupTopologyDescriptionUpdateResponse:
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED (135).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
     """
 
     __repr__ = short_repr

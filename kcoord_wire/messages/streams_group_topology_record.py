@@ -25,6 +25,9 @@ class StreamsGroupTopologyKey:
     """Key of the topology of a streams group, in __consumer_offsets: an int16 23, then these fields (KIP-1071).
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group's id.
     """
 
     __repr__ = short_repr
@@ -38,6 +41,10 @@ class StreamsGroupTopologyValueTopicConfig:
     """The settings of the topic.
 
     Versions 0 of StreamsGroupTopologyValue.
+
+    Fields:
+    - key (string): The key.
+    - value (string): The value.
     """
 
     __repr__ = short_repr
@@ -57,6 +64,12 @@ class StreamsGroupTopologyValueTopicInfo:
     """The topics that hold the changes of its states.
 
     Versions 0 of StreamsGroupTopologyValue.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions (int32): The number of partitions; 0 if it follows from the source topics.
+    - replication_factor (int16): The number of replicas; 0 for the broker's default.
+    - topic_configs ([]TopicConfig): The settings of the topic.
     """
 
     __repr__ = short_repr
@@ -82,6 +95,11 @@ class StreamsGroupTopologyValueCopartitionGroup:
     """The sets of source topics that must have the same number of partitions.
 
     Versions 0 of StreamsGroupTopologyValue.
+
+    Fields:
+    - source_topics ([]int16): Positions in the list of source topics.
+    - source_topic_regex ([]int16): Positions in the list of regular expressions.
+    - repartition_source_topics ([]int16): Positions in the list of repartition topics read.
     """
 
     __repr__ = short_repr
@@ -104,6 +122,16 @@ class StreamsGroupTopologyValueSubtopology:
     """The subtopologies.
 
     Versions 0 of StreamsGroupTopologyValue.
+
+    Fields:
+    - subtopology_id (string): The subtopology's id, unique in the topology.
+    - source_topics ([]string): The topics it reads.
+    - source_topic_regex ([]string): The regular expressions of topics it reads.
+    - state_changelog_topics ([]TopicInfo): The topics that hold the changes of its states.
+    - repartition_sink_topics ([]string): The repartition topics it writes.
+    - repartition_source_topics ([]TopicInfo): The repartition topics it reads.
+    - copartition_groups ([]CopartitionGroup): The sets of source topics that must have the same number of
+      partitions.
     """
 
     __repr__ = short_repr
@@ -139,6 +167,10 @@ class StreamsGroupTopologyValue:
     version precedes it; an absent value (a tombstone) says that the group is gone.
 
     Versions 0, flexible 0.
+
+    Fields:
+    - epoch (int32): The topology's epoch.
+    - subtopologies ([]Subtopology): The subtopologies.
     """
 
     __repr__ = short_repr

@@ -26,6 +26,10 @@ class StreamsSubscriptionInfoTaskId:
     """The active tasks it had.
 
     Versions 1-6 of StreamsSubscriptionInfo.
+
+    Fields:
+    - topic_group_id (int32): The number of the subtopology. Versions 1-6.
+    - partition (int32): The partition of its source topics. Versions 1-6.
     """
 
     __repr__ = short_repr
@@ -42,6 +46,11 @@ class StreamsSubscriptionInfoPartitionToOffsetSum:
     """The same for each partition.
 
     Versions 7-9 of StreamsSubscriptionInfo.
+
+    Fields:
+    - partition (int32): The partition of the source topics. Versions 7-9.
+    - offset_sum (int64): The sum of the offsets of its states; -2 for an active task that is up to date, -1 if
+      unknown. Versions 7-9.
     """
 
     __repr__ = short_repr
@@ -58,6 +67,14 @@ class StreamsSubscriptionInfoTaskOffsetSum:
     """How far its states have got.
 
     Versions 7-11 of StreamsSubscriptionInfo.
+
+    Fields:
+    - topic_group_id (int32): The number of the subtopology. Versions 7+.
+    - partition (int32): The partition of its source topics. Versions 10+.
+    - offset_sum (int64): The sum of the offsets of its states; -2 for an active task that is up to date, -1 if
+      unknown. Versions 10+.
+    - named_topology (string): The name of the task's topology; null if it has none. Versions 10+.
+    - partition_to_offset_sum ([]PartitionToOffsetSum): The same for each partition. Versions 7-9.
     """
 
     __repr__ = short_repr
@@ -83,6 +100,10 @@ class StreamsSubscriptionInfoClientTag:
     """Tags of the client, by which standby tasks are kept apart.
 
     Versions 11 of StreamsSubscriptionInfo.
+
+    Fields:
+    - key (bytes): The key, as UTF-8. Versions 11.
+    - value (bytes): The value, as UTF-8. Versions 11.
     """
 
     __repr__ = short_repr
@@ -104,6 +125,20 @@ class StreamsSubscriptionInfo:
     Source: SubscriptionInfo.java of Kafka Streams.
 
     Versions 1-11.
+
+    Fields:
+    - version (int32): The version these bytes are written in.
+    - latest_supported_version (int32): The newest version the instance knows. Versions 3+.
+    - process_id (uuid): The process, whose disk its threads share.
+    - prev_tasks ([]TaskId): The active tasks it had. Versions 1-6.
+    - standby_tasks ([]TaskId): The tasks whose states it has on disk. Versions 1-6.
+    - user_end_point (bytes): The address, host:port in UTF-8, at which it serves queries of its state; empty if
+      none. Versions 2+.
+    - task_offset_sums ([]TaskOffsetSum): How far its states have got. Versions 7+.
+    - unique_field (int8): A number that differs from the one before, so that joining again starts a rebalance.
+      Versions 8+.
+    - error_code (int32): 1 if all instances are to shut down, otherwise 0. Versions 9+.
+    - client_tags ([]ClientTag): Tags of the client, by which standby tasks are kept apart. Versions 11.
     """
 
     __repr__ = short_repr

@@ -22,6 +22,10 @@ class SyncGroupRequestAssignment:
     """One entry for each member from the leader, empty from all others.
 
     Versions 0-5 of SyncGroupRequest.
+
+    Fields:
+    - member_id (string): The member that receives the assignment; members without an entry receive empty bytes.
+    - assignment (bytes): The member's assignment; for consumers, its partitions.
     """
 
     __repr__ = short_repr
@@ -45,6 +49,17 @@ class SyncGroupRequest:
     match the result of JoinGroup (KIP-559).
 
     Versions 0-5, flexible 4+.
+
+    Fields:
+    - group_id (string): The group. Must not be empty.
+    - generation_id (int32): The generation that JoinGroup answered with.
+    - member_id (string): The id of the member that asks.
+    - group_instance_id (string): The name of a static member; null for a dynamic member. Versions 3+.
+    - protocol_type (string): The kind of group the member believes it is in; null skips the check. Versions 5.
+    - protocol_name (string): The assignment strategy the member believes was chosen; null skips the check.
+      Versions 5.
+    - assignments ([]SyncGroupRequestAssignment): One entry for each member from the leader, empty from all
+      others.
     """
 
     __repr__ = short_repr
@@ -85,6 +100,14 @@ class SyncGroupResponse:
     (30), FENCED_INSTANCE_ID (82).
 
     Versions 0-5, flexible 4+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not. Versions 1+.
+    - error_code (int16): The outcome; 0 means that the assignment is valid.
+    - protocol_type (string): The kind of group; null if the request failed. Versions 5.
+    - protocol_name (string): The assignment strategy of the generation; null if the request failed. Versions 5.
+    - assignment (bytes): The member's assignment, empty if the leader sent none; for consumers, its partitions.
     """
 
     __repr__ = short_repr

@@ -19,6 +19,9 @@ class TransactionLogKey:
     """Key of a transactional id's state in __transaction_state: an int16 0, then the id.
 
     Versions 0.
+
+    Fields:
+    - transactional_id (string): The transactional id.
     """
 
     __repr__ = short_repr

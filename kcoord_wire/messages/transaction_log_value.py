@@ -20,6 +20,10 @@ class TransactionLogValuePartitionsSchema:
     """The topics that the transaction has written to; null if there is no transaction.
 
     Versions 0-1 of TransactionLogValue.
+
+    Fields:
+    - topic (string): The topic's name.
+    - partition_ids ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -41,6 +45,26 @@ class TransactionLogValue:
     later fields are tagged, so that older brokers can read the log after a downgrade (KIP-915).
 
     Versions 0-1, flexible 1.
+
+    Fields:
+    - producer_id (int64): The producer's id.
+    - previous_producer_id (int64): The producer id before the current one; -1 if there was none. Versions 1.
+      Tagged field 0.
+    - next_producer_id (int64): The producer id that follows when the transaction has ended; -1 for the same.
+      Versions 1. Tagged field 1.
+    - producer_epoch (int16): The epoch of the producer id.
+    - next_producer_epoch (int16): The epoch of the next producer id; -1 if there is none. Versions 1. Tagged
+      field 3.
+    - transaction_timeout_ms (int32): How long a transaction may be open, in milliseconds.
+    - transaction_status (int8): 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5
+      CompleteAbort.
+    - transaction_partitions ([]PartitionsSchema): The topics that the transaction has written to; null if there
+      is no transaction.
+    - transaction_last_update_timestamp_ms (int64): The time of this record in milliseconds since 1970 UTC.
+    - transaction_start_timestamp_ms (int64): The time the transaction began in milliseconds since 1970 UTC; -1 if
+      there is none.
+    - client_transaction_version (int16): The version of transactions that the producer uses; 2 counts epochs up
+      at the end of each. Versions 1. Tagged field 2.
     """
 
     __repr__ = short_repr

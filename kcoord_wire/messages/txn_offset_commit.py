@@ -28,6 +28,12 @@ class TxnOffsetCommitRequestPartition:
     """The partitions with their offsets.
 
     Versions 0-6 of TxnOffsetCommitRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - committed_offset (int64): The offset of the next record to read.
+    - committed_leader_epoch (int32): The leader epoch of the last record read; -1 if unknown. Versions 2+.
+    - committed_metadata (string): Text to keep with the offset; may be null.
     """
 
     __repr__ = short_repr
@@ -53,6 +59,11 @@ class TxnOffsetCommitRequestTopic:
     """The topics with offsets.
 
     Versions 0-6 of TxnOffsetCommitRequest.
+
+    Fields:
+    - name (string): The topic's name. Versions 0-5.
+    - topic_id (uuid): The topic's id. Versions 6.
+    - partitions ([]TxnOffsetCommitRequestPartition): The partitions with their offsets.
     """
 
     __repr__ = short_repr
@@ -78,6 +89,17 @@ class TxnOffsetCommitRequest:
     KIP-890), v6 has topic ids instead of names (KIP-1319).
 
     Versions 0-6, flexible 3+.
+
+    Fields:
+    - transactional_id (string): The id of the producer's transactions.
+    - group_id (string): The group's id.
+    - producer_id (int64): The producer's id.
+    - producer_epoch (int16): The epoch of the producer's id.
+    - generation_id_or_member_epoch (int32): The member's generation, or epoch of the newer protocol; -1 for no
+      member. Versions 3+.
+    - member_id (string): The member that commits; empty if the producer names none. Versions 3+.
+    - group_instance_id (string): The name of a static member; null for a dynamic member. Versions 3+.
+    - topics ([]TxnOffsetCommitRequestTopic): The topics with offsets.
     """
 
     __repr__ = short_repr
@@ -115,6 +137,10 @@ class TxnOffsetCommitResponsePartition:
     """The partitions.
 
     Versions 0-6 of TxnOffsetCommitResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome for this partition.
     """
 
     __repr__ = short_repr
@@ -134,6 +160,11 @@ class TxnOffsetCommitResponseTopic:
     """The topics of the request.
 
     Versions 0-6 of TxnOffsetCommitResponse.
+
+    Fields:
+    - name (string): The topic's name. Versions 0-5.
+    - topic_id (uuid): The topic's id. Versions 6.
+    - partitions ([]TxnOffsetCommitResponsePartition): The partitions.
     """
 
     __repr__ = short_repr
@@ -162,6 +193,11 @@ class TxnOffsetCommitResponse:
     (120, v4+), GROUP_ID_NOT_FOUND (69, v6+), STALE_MEMBER_EPOCH (113, v6+), UNKNOWN_TOPIC_ID (100, v6+).
 
     Versions 0-6, flexible 3+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - topics ([]TxnOffsetCommitResponseTopic): The topics of the request.
     """
 
     __repr__ = short_repr

@@ -21,6 +21,9 @@ class UnregisterBrokerRequest:
     """Removes a broker's registration from the controller (KIP-631).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - broker_id (int32): The broker to remove.
     """
 
     __repr__ = short_repr
@@ -37,6 +40,12 @@ class UnregisterBrokerResponse:
     """The outcome of removing the registration (KIP-631).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr

@@ -23,6 +23,12 @@ class UpdateFeaturesRequestFeatureUpdateKey:
     """The features to change.
 
     Versions 0-2 of UpdateFeaturesRequest.
+
+    Fields:
+    - feature (string): The feature's name.
+    - max_version_level (int16): The new level; below 1 removes the feature.
+    - allow_downgrade (bool): True to permit a lower level, in version 0. Versions 0.
+    - upgrade_type (int8): 1 only upgrades, 2 a downgrade without loss, 3 any downgrade. Versions 1+.
     """
 
     __repr__ = short_repr
@@ -45,9 +51,15 @@ class UpdateFeaturesRequestFeatureUpdateKey:
 
 @dataclass(slots=True, kw_only=True)
 class UpdateFeaturesRequest:
-    """Raises or lowers the levels of the cluster's features (KIP-584).
+    """Raises or lowers the levels of the cluster's features (KIP-584). v1 says how a feature may move, and may only
+    ask (KIP-778).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - timeout_ms (int32): Milliseconds that the broker may take.
+    - feature_updates ([]FeatureUpdateKey): The features to change.
+    - validate_only (bool): True to check the request and change nothing. Versions 1+.
     """
 
     __repr__ = short_repr
@@ -70,6 +82,11 @@ class UpdateFeaturesResponseUpdatableFeatureResult:
     """The outcome for each feature, up to version 1.
 
     Versions 0-1 of UpdateFeaturesResponse.
+
+    Fields:
+    - feature (string): The feature's name.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
     """
 
     __repr__ = short_repr
@@ -92,6 +109,13 @@ class UpdateFeaturesResponse:
     """The outcome for each feature (KIP-584).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - error_message (string): What went wrong, in words; null if there is nothing to say.
+    - results ([]UpdatableFeatureResult): The outcome for each feature, up to version 1. Versions 0-1.
     """
 
     __repr__ = short_repr

@@ -27,6 +27,11 @@ class UpdateRaftVoterRequestListener:
     """Where to reach the node.
 
     Versions 0 of UpdateRaftVoterRequest.
+
+    Fields:
+    - name (string): The listener's name.
+    - host (string): Host name or address.
+    - port (uint16): TCP port.
     """
 
     __repr__ = short_repr
@@ -49,6 +54,10 @@ class UpdateRaftVoterRequestKRaftVersionFeature:
     """The levels of KRaft that the replica supports.
 
     Versions 0 of UpdateRaftVoterRequest.
+
+    Fields:
+    - min_supported_version (int16): The lowest level that the node supports.
+    - max_supported_version (int16): The highest level that the node supports.
     """
 
     __repr__ = short_repr
@@ -68,6 +77,14 @@ class UpdateRaftVoterRequest:
     """Brings the addresses and the supported versions of a voter of the quorum up to date (KIP-853).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - cluster_id (string): The cluster's id; null if the sender does not check it.
+    - current_leader_epoch (int32): The leader epoch that the sender knows; -1 if none.
+    - voter_id (int32): The voter's node.
+    - voter_directory_id (uuid): The id of the voter's log directory.
+    - listeners ([]Listener): Where to reach the node.
+    - k_raft_version_feature (KRaftVersionFeature): The levels of KRaft that the replica supports.
     """
 
     __repr__ = short_repr
@@ -101,6 +118,12 @@ class UpdateRaftVoterResponseCurrentLeader:
     """The leader of the quorum.
 
     Versions 0 of UpdateRaftVoterResponse.
+
+    Fields:
+    - leader_id (int32): The leader's node; -1 if unknown.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
+    - host (string): Host name or address.
+    - port (int32): TCP port.
     """
 
     __repr__ = short_repr
@@ -126,6 +149,12 @@ class UpdateRaftVoterResponse:
     """The outcome, with the quorum's leader (KIP-853).
 
     Versions 0, flexible 0.
+
+    Fields:
+    - throttle_time_ms (int32): Milliseconds for which the client is throttled because it exceeded a quota; 0 if
+      it did not.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - current_leader (CurrentLeader): The leader of the quorum. Tagged field 0.
     """
 
     __repr__ = short_repr

@@ -29,6 +29,16 @@ class VoteRequestPartitionData:
     """The partitions of this topic.
 
     Versions 0-2 of VoteRequest.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - replica_epoch (int32): The epoch for which the vote is asked.
+    - replica_id (int32): The candidate.
+    - replica_directory_id (uuid): The id of the candidate's log directory. Versions 1+.
+    - voter_directory_id (uuid): The id of the voter's log directory. Versions 1+.
+    - last_offset_epoch (int32): The epoch of the last record of the candidate's log.
+    - last_offset (int64): The end of the candidate's log.
+    - pre_vote (bool): True to ask without starting an election (KIP-996). Versions 2.
     """
 
     __repr__ = short_repr
@@ -66,6 +76,10 @@ class VoteRequestTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-2 of VoteRequest.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -85,6 +99,11 @@ class VoteRequest:
     """Asks a voter of the quorum for its vote (KIP-595).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - cluster_id (string): The cluster's id; null if the sender does not check it.
+    - voter_id (int32): The voter that is asked. Versions 1+.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -107,6 +126,13 @@ class VoteResponsePartitionData:
     """The partitions of this topic.
 
     Versions 0-2 of VoteResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
+    - leader_id (int32): The leader's node; -1 if unknown.
+    - leader_epoch (int32): The leader epoch that belongs to it; -1 if unknown.
+    - vote_granted (bool): True if the candidate has the vote.
     """
 
     __repr__ = short_repr
@@ -135,6 +161,10 @@ class VoteResponseTopicData:
     """The topics concerned, each with its partitions.
 
     Versions 0-2 of VoteResponse.
+
+    Fields:
+    - topic_name (string): The topic's name.
+    - partitions ([]PartitionData): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -154,6 +184,11 @@ class VoteResponseNodeEndpoint:
     """Where to reach the leaders that this response names.
 
     Versions 1-2 of VoteResponse.
+
+    Fields:
+    - node_id (int32): The node. Versions 1+.
+    - host (string): Host name or address. Versions 1+.
+    - port (uint16): TCP port. Versions 1+.
     """
 
     __repr__ = short_repr
@@ -176,6 +211,12 @@ class VoteResponse:
     """The voter's answer to the candidate (KIP-595).
 
     Versions 0-2, flexible 0+.
+
+    Fields:
+    - error_code (int16): The outcome; 0 if there is no error.
+    - topics ([]TopicData): The topics concerned, each with its partitions.
+    - node_endpoints ([]NodeEndpoint): Where to reach the leaders that this response names. Versions 1+. Tagged
+      field 0.
     """
 
     __repr__ = short_repr

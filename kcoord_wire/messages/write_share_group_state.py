@@ -29,6 +29,12 @@ class WriteShareGroupStateRequestStateBatch:
     """The states of the records from the start offset on, by range.
 
     Versions 0-1 of WriteShareGroupStateRequest.
+
+    Fields:
+    - first_offset (int64): The first offset of the range.
+    - last_offset (int64): The last offset of the range, which it includes.
+    - delivery_state (int8): The state of the records: 0 available, 2 acknowledged, 4 archived.
+    - delivery_count (int16): How often the records were delivered.
     """
 
     __repr__ = short_repr
@@ -54,6 +60,15 @@ class WriteShareGroupStateRequestPartitionData:
     """The partitions.
 
     Versions 0-1 of WriteShareGroupStateRequest.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - state_epoch (int32): The epoch of the share partition's state; it grows when the group's offset is set anew.
+    - leader_epoch (int32): The epoch of the leader that writes; an older one is refused.
+    - start_offset (int64): The first offset that the group has not finished with; -1 if unchanged.
+    - delivery_complete_count (int32): How many records at or after the start offset are finished with; -1 if
+      unknown. Versions 1.
+    - state_batches ([]StateBatch): The states of the records from the start offset on, by range.
     """
 
     __repr__ = short_repr
@@ -85,6 +100,10 @@ class WriteShareGroupStateRequestWriteStateData:
     """The topics.
 
     Versions 0-1 of WriteShareGroupStateRequest.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionData): The partitions.
     """
 
     __repr__ = short_repr
@@ -105,6 +124,10 @@ class WriteShareGroupStateRequest:
     the number of finished records, from which lag follows (KIP-1226).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - group_id (string): The group's id.
+    - topics ([]WriteStateData): The topics.
     """
 
     __repr__ = short_repr
@@ -124,6 +147,11 @@ class WriteShareGroupStateResponsePartitionResult:
     """The partitions.
 
     Versions 0-1 of WriteShareGroupStateResponse.
+
+    Fields:
+    - partition (int32): The partition's number.
+    - error_code (int16): The outcome; 0 for success.
+    - error_message (string): The error as text; null if there is none.
     """
 
     __repr__ = short_repr
@@ -146,6 +174,10 @@ class WriteShareGroupStateResponseWriteStateResult:
     """The outcomes, by topic.
 
     Versions 0-1 of WriteShareGroupStateResponse.
+
+    Fields:
+    - topic_id (uuid): The topic's id.
+    - partitions ([]PartitionResult): The partitions.
     """
 
     __repr__ = short_repr
@@ -167,6 +199,9 @@ class WriteShareGroupStateResponse:
     UNKNOWN_TOPIC_OR_PARTITION (3), FENCED_LEADER_EPOCH (74), FENCED_STATE_EPOCH (124), INVALID_REQUEST (42).
 
     Versions 0-1, flexible 0+.
+
+    Fields:
+    - results ([]WriteStateResult): The outcomes, by topic.
     """
 
     __repr__ = short_repr

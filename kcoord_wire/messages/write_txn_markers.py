@@ -26,6 +26,10 @@ class WriteTxnMarkersRequestWritableTxnMarkerTopic:
     """The topics concerned, each with its partitions.
 
     Versions 0-2 of WriteTxnMarkersRequest.
+
+    Fields:
+    - name (string): The topic's name.
+    - partition_indexes ([]int32): The numbers of the partitions.
     """
 
     __repr__ = short_repr
@@ -45,6 +49,15 @@ class WriteTxnMarkersRequestWritableTxnMarker:
     """The markers to write.
 
     Versions 0-2 of WriteTxnMarkersRequest.
+
+    Fields:
+    - producer_id (int64): The producer's id.
+    - producer_epoch (int16): The epoch of the producer id.
+    - transaction_result (bool): True to commit, false to abort.
+    - topics ([]WritableTxnMarkerTopic): The topics concerned, each with its partitions.
+    - coordinator_epoch (int32): The epoch of the transaction coordinator.
+    - transaction_version (int8): The version of transactions that the producer uses; 0 and 1 are the old ones.
+      Versions 2.
     """
 
     __repr__ = short_repr
@@ -73,9 +86,13 @@ class WriteTxnMarkersRequestWritableTxnMarker:
 
 @dataclass(slots=True, kw_only=True)
 class WriteTxnMarkersRequest:
-    """Has the leaders of partitions end transactions; the transaction coordinator sends it (KIP-98).
+    """Has the leaders of partitions end transactions; the transaction coordinator sends it (KIP-98). v2 adds the
+    version of transactions (KIP-1228).
 
     Versions 0-2, flexible 1+.
+
+    Fields:
+    - markers ([]WritableTxnMarker): The markers to write.
     """
 
     __repr__ = short_repr
@@ -92,6 +109,10 @@ class WriteTxnMarkersResponseWritableTxnMarkerPartitionResult:
     """The partitions of this topic.
 
     Versions 0-2 of WriteTxnMarkersResponse.
+
+    Fields:
+    - partition_index (int32): The partition's number.
+    - error_code (int16): The outcome; 0 if there is no error.
     """
 
     __repr__ = short_repr
@@ -111,6 +132,10 @@ class WriteTxnMarkersResponseWritableTxnMarkerTopicResult:
     """The topics concerned, each with its partitions.
 
     Versions 0-2 of WriteTxnMarkersResponse.
+
+    Fields:
+    - name (string): The topic's name.
+    - partitions ([]WritableTxnMarkerPartitionResult): The partitions of this topic.
     """
 
     __repr__ = short_repr
@@ -130,6 +155,10 @@ class WriteTxnMarkersResponseWritableTxnMarkerResult:
     """The outcome of each marker.
 
     Versions 0-2 of WriteTxnMarkersResponse.
+
+    Fields:
+    - producer_id (int64): The producer's id.
+    - topics ([]WritableTxnMarkerTopicResult): The topics concerned, each with its partitions.
     """
 
     __repr__ = short_repr
@@ -149,6 +178,9 @@ class WriteTxnMarkersResponse:
     """The outcome of each marker (KIP-98).
 
     Versions 0-2, flexible 1+.
+
+    Fields:
+    - markers ([]WritableTxnMarkerResult): The outcome of each marker.
     """
 
     __repr__ = short_repr

@@ -147,3 +147,24 @@ def test_schemas_shows_every_field(kcoord, name: str) -> None:
         codec.cls.__match_args__ or [f for f in codec.cls.__dataclass_fields__ if f != "unknown_tags"]
     )
     assert kcoord("schemas", f"{codec.family}/{name}")[0] == 0
+
+
+def test_schemas_says_since_when_a_field_is_there_and_why(kcoord) -> None:
+    _, out, _ = kcoord("schemas", "FetchRequest", "--format", "json")
+    message = json.loads(out)
+    fields = {field["field"]: field for field in message["fields"]}
+    assert message["about"].startswith("Reads records. ")
+    shown = fields["replica_id"]
+    assert (shown["versions"], shown["since"], shown["until"], shown["default"]) == ("0-14", 0, 14, -1)
+    shown = fields["topics[].topic_id"]
+    assert (shown["since"], shown["until"], shown["default"], shown["kips"]) == (13, None, "0" * 32, [516])
+    shown = fields["cluster_id"]
+    assert (shown["nullable"], shown["tag"], shown["tagged"]) == ("12-18", 0, "12-18")
+
+
+def test_schemas_shows_defaults_and_proposals_in_its_table(kcoord) -> None:
+    _, out, _ = kcoord("schemas", "JoinGroupRequest")
+    [row] = [line.split() for line in out.splitlines() if line.startswith("rebalance_timeout_ms")]
+    assert row[1:6] == ["int32", "1-9", "-1", "ignorable", "62"]
+    assert out.startswith("Asks the group coordinator to admit a member")
+    assert max(map(len, out.partition("\n\n")[0].splitlines())) <= 100

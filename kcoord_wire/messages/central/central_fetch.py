@@ -23,6 +23,12 @@ class CentralFetchRequestFence:
     """An extension of this project, null in 0.7: one entry, by which assignment the fetcher owns the partition.
 
     Versions 0 of CentralFetchRequest.
+
+    Fields:
+    - group_id (string): The group.
+    - consumer_id (string): The consumer.
+    - epoch (int32): The number of the election that made the coordinator.
+    - generation (int32): The number of the group's assignment in that epoch.
     """
 
     __repr__ = short_repr
@@ -54,6 +60,15 @@ class CentralFetchRequest:
     management protocol", step 3 of "Consumer".
 
     Versions 0.
+
+    Fields:
+    - topic (string): The topic.
+    - partition (int32): The number of the partition at this broker.
+    - offset (int64): The offset of the first record wanted; a negative one is out of range, and answered with
+      what there is.
+    - max_size (int32): The most bytes of records to return.
+    - fence ([]Fence): An extension of this project, null in 0.7: one entry, by which assignment the fetcher owns
+      the partition.
     """
 
     __repr__ = short_repr
@@ -79,6 +94,10 @@ class CentralFetchResponseRecord:
     """The records, in order.
 
     Versions 0 of CentralFetchResponse.
+
+    Fields:
+    - offset (int64): The offset.
+    - payload (bytes): The record's value.
     """
 
     __repr__ = short_repr
@@ -100,6 +119,12 @@ class CentralFetchResponse:
     Source: the fetch response of Kafka 0.7 for the first field; the others are this project's.
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error of the whole request, 0 for none.
+    - first_offset (int64): The offset of the oldest record of the partition, also with OFFSET_OUT_OF_RANGE.
+    - end_offset (int64): The offset after its newest record, likewise.
+    - records ([]Record): The records, in order.
     """
 
     __repr__ = short_repr

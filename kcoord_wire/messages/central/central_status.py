@@ -38,6 +38,14 @@ class CentralStatusResponseConsumer:
     """Its registered consumers.
 
     Versions 0 of CentralStatusResponse.
+
+    Fields:
+    - consumer_id (string): The consumer.
+    - host (string): The address from which it is connected; empty if it is not.
+    - topic_count (string): What it consumes, as it has registered.
+    - session_timeout_ms (int32): Its session timeout.
+    - failed_pings (int32): How many pings in a row it has not answered in time.
+    - partitions (int32): How many partitions it was started with; 0 while it is stopped.
     """
 
     __repr__ = short_repr
@@ -66,6 +74,14 @@ class CentralStatusResponseGroup:
     """The groups that have consumers.
 
     Versions 0 of CentralStatusResponse.
+
+    Fields:
+    - group_id (string): The group.
+    - generation (int32): The number of its assignment in this epoch; 0 before the first.
+    - phase (string): What its rebalance does: computing, stopping, committing, starting and so on; stable if
+      there is none.
+    - waits_for ([]string): The consumers that have to answer, or to come back, before that ends.
+    - consumers ([]Consumer): Its registered consumers.
     """
 
     __repr__ = short_repr
@@ -95,6 +111,12 @@ class CentralStatusResponse:
     Source: this project; the state is that of the consumer coordinator draft for Kafka 0.8, section 5.
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error of the whole request, 0 for none.
+    - epoch (int32): The number of the election that made this coordinator.
+    - elected_ms (int64): How long ago that was, in milliseconds.
+    - groups ([]Group): The groups that have consumers.
     """
 
     __repr__ = short_repr

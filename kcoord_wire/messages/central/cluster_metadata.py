@@ -24,6 +24,9 @@ class ClusterMetadataRequestGroup:
     meant.
 
     Versions 0 of ClusterMetadataRequest.
+
+    Fields:
+    - group_id (string): The group.
     """
 
     __repr__ = short_repr
@@ -48,6 +51,10 @@ class ClusterMetadataRequest:
     "ClusterMetadataRequest".
 
     Versions 0.
+
+    Fields:
+    - groups ([]Group): An extension of this project, null in the draft: an empty list or one entry, the group
+      whose coordinator is meant.
     """
 
     __repr__ = short_repr
@@ -63,6 +70,11 @@ class ClusterMetadataResponseBroker:
     """The brokers of the cluster as the answering broker knows them.
 
     Versions 0 of ClusterMetadataResponse.
+
+    Fields:
+    - id (int32): The broker id.
+    - host (string): The host to connect to.
+    - port (int32): The port to connect to.
     """
 
     __repr__ = short_repr
@@ -88,6 +100,13 @@ class ClusterMetadataResponse:
     "ClusterMetadataResponse".
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error of the whole request, 0 for none. The draft gives neither conditions nor
+      numbers for it.
+    - coordinator_id (int32): The broker id of the coordinator, which is one of the brokers listed; -1, or an id
+      that is not, if there is none.
+    - brokers_info ([]Broker): The brokers of the cluster as the answering broker knows them.
     """
 
     __repr__ = short_repr

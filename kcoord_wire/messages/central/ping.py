@@ -24,6 +24,10 @@ class PingRequestFence:
     consumers that register with one get it.
 
     Versions 0 of PingRequest.
+
+    Fields:
+    - epoch (int32): The number of the election that made the coordinator.
+    - generation (int32): The number of the group's assignment in that epoch, from 1; 0 before the first.
     """
 
     __repr__ = short_repr
@@ -47,6 +51,12 @@ class PingRequest:
     "PingRequest".
 
     Versions 0.
+
+    Fields:
+    - consumer_id (string): The consumer that is asked.
+    - num_retries (int32): How many times this ping has been tried before.
+    - fence ([]Fence): An extension of this project, null in the draft: one entry, the epoch of the coordinator
+      that sends this. Only consumers that register with one get it.
     """
 
     __repr__ = short_repr
@@ -68,6 +78,11 @@ class PingResponseOffset:
     """The consumed offset of each partition that this consumer owns; null if auto-commit is off.
 
     Versions 0 of PingResponse.
+
+    Fields:
+    - topic (string): The topic.
+    - partition (string): The partition. A string, as in 0.7, where it also names the broker.
+    - offset (int64): The consumed offset.
     """
 
     __repr__ = short_repr
@@ -94,6 +109,14 @@ class PingResponse:
     "PingResponse".
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error of the whole request, 0 for none. The draft gives neither conditions nor
+      numbers for it.
+    - consumer_id (string): The consumer that answers. The coordinator uses it to find the timer that waits for
+      this answer.
+    - offset_info ([]Offset): The consumed offset of each partition that this consumer owns; null if auto-commit
+      is off.
     """
 
     __repr__ = short_repr

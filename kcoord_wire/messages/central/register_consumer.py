@@ -25,6 +25,10 @@ class RegisterConsumerRequestFence:
     consumer knows. It asks the coordinator to send its own.
 
     Versions 0 of RegisterConsumerRequest.
+
+    Fields:
+    - epoch (int32): The number of the election that made the coordinator.
+    - generation (int32): The number of the group's assignment in that epoch, from 1; 0 before the first.
     """
 
     __repr__ = short_repr
@@ -48,6 +52,19 @@ class RegisterConsumerRequest:
     "RegisterConsumerRequest".
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group to join.
+    - consumer_id (string): The consumer's own id, unique within its group.
+    - topic_count (string): The topics of interest and the number of streams for each, as text; a wildcard
+      subscription is possible. The draft does not draw the text's form.
+    - auto_commit (bool): Whether the coordinator commits offsets for this consumer. If so, PingResponse and
+      StopFetcherResponse carry offsets.
+    - auto_offset_rest (string): What to do when an offset is out of range: smallest or largest.
+    - session_timeout_ms (int32): The session timeout in milliseconds. The coordinator pings every third of it and
+      expects each answer within two thirds.
+    - fence ([]Fence): An extension of this project, null in the draft: an empty list or one entry, the highest
+      epoch that the consumer knows. It asks the coordinator to send its own.
     """
 
     __repr__ = short_repr
@@ -87,6 +104,12 @@ class RegisterConsumerResponsePartition:
     """The partitions that the thread owns.
 
     Versions 0 of RegisterConsumerResponse.
+
+    Fields:
+    - topic (string): The topic.
+    - partition (string): The partition: its broker's id, a hyphen, and its number at that broker.
+    - offset (int64): The offset to start from; -1 for the end and -2 for the oldest record, where none is
+      committed.
     """
 
     __repr__ = short_repr
@@ -107,6 +130,10 @@ class RegisterConsumerResponseOwnership:
     where it sends StartFetcher.
 
     Versions 0 of RegisterConsumerResponse.
+
+    Fields:
+    - consumer_thread_id (string): The consumer thread.
+    - assigned_parts ([]Partition): The partitions that the thread owns.
     """
 
     __repr__ = short_repr
@@ -135,6 +162,12 @@ class RegisterConsumerResponse:
     "RegisterConsumerResponse".
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): 0 if the consumer is registered; otherwise its id is a duplicate within the group or its
+      session timeout is below the minimum.
+    - ownership_info ([]Ownership): What each thread of the consumer owns, where the coordinator rebalances by
+      closing sockets (section 2); null where it sends StartFetcher.
     """
 
     __repr__ = short_repr

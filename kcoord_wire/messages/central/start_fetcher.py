@@ -25,6 +25,12 @@ class StartFetcherRequestPartition:
     """The partitions that the thread owns.
 
     Versions 0 of StartFetcherRequest.
+
+    Fields:
+    - topic (string): The topic.
+    - partition (string): The partition: its broker's id, a hyphen, and its number at that broker.
+    - offset (int64): The offset to start from; -1 for the end and -2 for the oldest record, where none is
+      committed.
     """
 
     __repr__ = short_repr
@@ -44,6 +50,10 @@ class StartFetcherRequestOwnership:
     """The threads of this consumer that have been given partitions.
 
     Versions 0 of StartFetcherRequest.
+
+    Fields:
+    - consumer_thread_id (string): The consumer thread.
+    - assigned_parts ([]Partition): The partitions that the thread owns.
     """
 
     __repr__ = short_repr
@@ -60,6 +70,11 @@ class StartFetcherRequestBroker:
     """The brokers of the cluster, so that the consumer needs no further request for them.
 
     Versions 0 of StartFetcherRequest.
+
+    Fields:
+    - id (int32): The broker id.
+    - host (string): The host to connect to.
+    - port (int32): The port to connect to.
     """
 
     __repr__ = short_repr
@@ -80,6 +95,10 @@ class StartFetcherRequestFence:
     consumers that register with one get it.
 
     Versions 0 of StartFetcherRequest.
+
+    Fields:
+    - epoch (int32): The number of the election that made the coordinator.
+    - generation (int32): The number of the group's assignment in that epoch, from 1; 0 before the first.
     """
 
     __repr__ = short_repr
@@ -103,6 +122,13 @@ class StartFetcherRequest:
     "StartFetcherRequest".
 
     Versions 0.
+
+    Fields:
+    - consumer_id (string): The consumer that has to start.
+    - ownership_info ([]Ownership): The threads of this consumer that have been given partitions.
+    - brokers_info ([]Broker): The brokers of the cluster, so that the consumer needs no further request for them.
+    - fence ([]Fence): An extension of this project, null in the draft: one entry, the epoch of the coordinator
+      that sends this. Only consumers that register with one get it.
     """
 
     __repr__ = short_repr
@@ -132,6 +158,12 @@ class StartFetcherResponse:
     "StartFetcherResponse".
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error of the whole request, 0 for none. The draft gives neither conditions nor
+      numbers for it.
+    - consumer_id (string): The consumer that answers. The coordinator uses it to find the timer that waits for
+      this answer.
     """
 
     __repr__ = short_repr

@@ -22,6 +22,16 @@ class ClaimingPartition:
     on the topic.
 
     Versions 0.
+
+    Fields:
+    - version (int64): The format's version: 1. No reader looks at it.
+    - time (int64): When the message was made: whole seconds since 1970-01-01 UTC by the sender's clock.
+    - instance_id (string): The process that sent it: new at each start, by convention the first eight hex digits
+      of a random UUID. Not in PROTOCOL.md.
+    - client_id (string): The client, unique within its group and, by choice, the same after a restart.
+    - group_id (string): The consumer group.
+    - topic (string): The topic.
+    - partition (int32): The partition of the topic.
     """
 
     __repr__ = short_repr

@@ -23,6 +23,18 @@ class Heartbeat:
     topic.
 
     Versions 0.
+
+    Fields:
+    - version (int64): The format's version: 1. No reader looks at it.
+    - time (int64): When the message was made: whole seconds since 1970-01-01 UTC by the sender's clock.
+    - instance_id (string): The process that sent it: new at each start, by convention the first eight hex digits
+      of a random UUID. Not in PROTOCOL.md.
+    - client_id (string): The client, unique within its group and, by choice, the same after a restart.
+    - group_id (string): The consumer group.
+    - topic (string): The topic.
+    - partition (int32): The partition of the topic.
+    - current_offset (int64): The next offset to consume, one past the last processed. PROTOCOL.md calls it
+      last_offset.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,18 @@ class Presence:
     Source: this project.
 
     Versions 0.
+
+    Fields:
+    - version (int64): The format's version: 1. No reader looks at it.
+    - time (int64): When the message was made: whole seconds since 1970-01-01 UTC by the sender's clock.
+    - instance_id (string): The process that sent it: new at each start, by convention the first eight hex digits
+      of a random UUID.
+    - client_id (string): The client, unique within its group and, by choice, the same after a restart.
+    - group_id (string): The consumer group.
+    - topic (string): A topic that the sender wants partitions of.
+    - partition (int32): Always 0.
+    - max_claims (int32): How many partitions of the topic the sender takes at most; 0 for any number, -1 for
+      none.
     """
 
     __repr__ = short_repr

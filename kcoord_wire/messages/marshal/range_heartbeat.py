@@ -24,6 +24,20 @@ class RangeHeartbeat:
     Source: this project; the idea is in PROTOCOL.md, in its last section.
 
     Versions 0.
+
+    Fields:
+    - version (int64): The format's version: 1. No reader looks at it.
+    - time (int64): When the message was made: whole seconds since 1970-01-01 UTC by the sender's clock.
+    - instance_id (string): The process that sent it: new at each start, by convention the first eight hex digits
+      of a random UUID.
+    - client_id (string): The client, unique within its group and, by choice, the same after a restart.
+    - group_id (string): The consumer group.
+    - topic (string): The topic.
+    - partition (int32): The partition of the topic.
+    - topic_id (string): The topic's id, 22 characters as Kafka's tools print it: a topic that is created again
+      has other ranges.
+    - first_offset (int64): The first offset of the range.
+    - current_offset (int64): The next offset to process.
     """
 
     __repr__ = short_repr

@@ -23,6 +23,18 @@ class ReleaseGroup:
     topic.
 
     Versions 0.
+
+    Fields:
+    - version (int64): The format's version: 0, for the tool that sent this message never set it. No reader looks
+      at it.
+    - time (int64): When the message was made: whole seconds since 1970-01-01 UTC by the sender's clock.
+    - instance_id (string): The process that sent it: new at each start, by convention the first eight hex digits
+      of a random UUID. Not in PROTOCOL.md.
+    - client_id (string): The client, unique within its group and, by choice, the same after a restart.
+    - group_id (string): The consumer group.
+    - topic (string): Always empty.
+    - partition (int32): Always 0.
+    - msg_expire_time (int64): Until when the group stays paused: whole seconds since 1970-01-01 UTC.
     """
 
     __repr__ = short_repr

@@ -23,6 +23,12 @@ class AllMembersJoinGroupRequestGroupProtocol:
     """The protocols that the member supports, the preferred one first.
 
     Versions 0 of AllMembersJoinGroupRequest.
+
+    Fields:
+    - protocol (string): The protocol's name; for consumers an assignment strategy.
+    - protocol_version (int16): The version of the protocol.
+    - protocol_metadata (bytes): The member's data for all members under this protocol; for consumers a
+      ProposalConsumerSubscription or a ProposalSubscriptionHash.
     """
 
     __repr__ = short_repr
@@ -51,6 +57,14 @@ class AllMembersJoinGroupRequest:
     (Consumer)".
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group to join.
+    - session_timeout (int32): How long the member may stay silent. The proposal names no unit; released Kafka
+      uses milliseconds.
+    - member_id (string): The id that the coordinator gave this member, empty on the first join.
+    - protocol_type (string): The kind of group: consumer, for consumers.
+    - group_protocols ([]GroupProtocol): The protocols that the member supports, the preferred one first.
     """
 
     __repr__ = short_repr
@@ -76,6 +90,10 @@ class AllMembersJoinGroupResponseMember:
     """All members.
 
     Versions 0 of AllMembersJoinGroupResponse.
+
+    Fields:
+    - member_id (string): The member.
+    - protocol_metadata (bytes): What the member sent for the chosen protocol.
     """
 
     __repr__ = short_repr
@@ -99,6 +117,14 @@ class AllMembersJoinGroupResponse:
     fragments are left: the fields are those that its text names, in the order of ProposalJoinGroupResponse.
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error, 0 for none.
+    - group_generation_id (int32): The generation that this join made, one more than the last.
+    - group_protocol (string): The protocol that the coordinator chose among those that all members support.
+    - group_protocol_version (int16): The version of that protocol.
+    - member_id (string): The receiver's own member id.
+    - members ([]Member): All members.
     """
 
     __repr__ = short_repr

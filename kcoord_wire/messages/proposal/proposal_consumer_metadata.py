@@ -23,6 +23,12 @@ class ProposalConsumerMetadata:
     Source: "Kafka Client-side Assignment Proposal", "Consumer Embedded Protocol", MemberMetadata.
 
     Versions 0.
+
+    Fields:
+    - version (int16): The version of this format.
+    - topics ([]string): The topics, or regular expressions for them, that the member subscribes to; the proposal
+      does not say how to distinguish the two.
+    - user_data (bytes): Additional data of a custom assignor, for instance a rack id.
     """
 
     __repr__ = short_repr

@@ -20,6 +20,10 @@ class ProposalConsumerStateTopicPartition:
     """What the member owns.
 
     Versions 0 of ProposalConsumerState.
+
+    Fields:
+    - topic (string): The topic.
+    - partitions ([]int32): The partitions of the topic.
     """
 
     __repr__ = short_repr
@@ -38,6 +42,11 @@ class ProposalConsumerState:
     Source: "Kafka Client-side Assignment Proposal", "Consumer Embedded Protocol", MemberState.
 
     Versions 0.
+
+    Fields:
+    - version (int16): The version of this format.
+    - topic_partitions ([]TopicPartition): What the member owns.
+    - user_data (bytes): Additional data of a custom assignor.
     """
 
     __repr__ = short_repr

@@ -24,6 +24,12 @@ class ProposalConsumerSubscription:
     Subscription.
 
     Versions 0.
+
+    Fields:
+    - topics ([]string): The topics subscribed to by name.
+    - topic_pattern (string): The regular expression subscribed to, null for a subscription by name.
+    - metadata_hash (bytes): A hash over the subscribed topics and their partition counts; over all topics of the
+      cluster with a pattern. The proposal names no hash function.
     """
 
     __repr__ = short_repr

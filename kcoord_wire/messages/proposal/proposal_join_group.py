@@ -23,6 +23,11 @@ class ProposalJoinGroupRequestGroupProtocol:
     """The protocols that the member supports, the preferred one first.
 
     Versions 0 of ProposalJoinGroupRequest.
+
+    Fields:
+    - protocol (string): The protocol's name; for consumers an assignment strategy.
+    - member_metadata (bytes): The member's data for the leader under this protocol; for consumers a
+      ProposalConsumerMetadata.
     """
 
     __repr__ = short_repr
@@ -42,6 +47,15 @@ class ProposalJoinGroupRequest:
     Source: "Kafka Client-side Assignment Proposal", "Phase 1: Joining the Group", JoinGroupRequest.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group to join.
+    - session_timeout (int32): How long the member may stay silent before it is considered dead. The proposal
+      names no unit; released Kafka uses milliseconds.
+    - member_id (string): The id that the coordinator gave this member, empty on the first join.
+    - protocol_type (string): The kind of group, which gives the protocol names their meaning: consumer, for
+      consumers.
+    - group_protocols ([]GroupProtocol): The protocols that the member supports, the preferred one first.
     """
 
     __repr__ = short_repr
@@ -69,6 +83,10 @@ class ProposalJoinGroupResponseMember:
     """All members, for the leader; empty for the others.
 
     Versions 0 of ProposalJoinGroupResponse.
+
+    Fields:
+    - member_id (string): The member.
+    - member_metadata (bytes): What the member sent for the chosen protocol.
     """
 
     __repr__ = short_repr
@@ -93,6 +111,14 @@ class ProposalJoinGroupResponse:
     Source: "Kafka Client-side Assignment Proposal", "Phase 1: Joining the Group", JoinGroupResponse.
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error, 0 for none.
+    - group_generation_id (int32): The generation that this join made, one more than the last.
+    - group_protocol (string): The protocol that the coordinator chose among those that all members support.
+    - group_leader_id (string): The member id of the leader.
+    - member_id (string): The receiver's own member id.
+    - members ([]Member): All members, for the leader; empty for the others.
     """
 
     __repr__ = short_repr

@@ -23,6 +23,11 @@ class ProposalSubscriptionHash:
     ProtocolMetadata.
 
     Versions 0.
+
+    Fields:
+    - subscription_hash (bytes): A hash over the topic list and the topic pattern. The proposal names no hash
+      function.
+    - metadata_hash (bytes): A hash over the subscribed topics and their partition counts.
     """
 
     __repr__ = short_repr

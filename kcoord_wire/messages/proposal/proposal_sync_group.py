@@ -22,6 +22,10 @@ class ProposalSyncGroupRequestMemberState:
     """The state of every member, from the leader; empty from a follower.
 
     Versions 0 of ProposalSyncGroupRequest.
+
+    Fields:
+    - member_id (string): The member.
+    - member_state (bytes): What the leader decided for it; for consumers a ProposalConsumerState.
     """
 
     __repr__ = short_repr
@@ -44,6 +48,12 @@ class ProposalSyncGroupRequest:
     Source: "Kafka Client-side Assignment Proposal", "Phase 2: Synchronizing Group State", SyncGroupRequest.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group.
+    - group_generation_id (int32): The generation, from the JoinGroup response.
+    - member_id (string): The sender.
+    - group_state ([]MemberState): The state of every member, from the leader; empty from a follower.
     """
 
     __repr__ = short_repr
@@ -71,6 +81,10 @@ class ProposalSyncGroupResponse:
     Source: "Kafka Client-side Assignment Proposal", "Phase 2: Synchronizing Group State", SyncGroupResponse.
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error, 0 for none.
+    - member_state (bytes): What the leader decided for the receiver; for consumers a ProposalConsumerState.
     """
 
     __repr__ = short_repr

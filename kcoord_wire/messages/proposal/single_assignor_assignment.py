@@ -20,6 +20,10 @@ class SingleAssignorAssignmentTopicPartition:
     """What the member owns.
 
     Versions 0 of SingleAssignorAssignment.
+
+    Fields:
+    - topic (string): The topic.
+    - partitions ([]int32): The partitions of the topic.
     """
 
     __repr__ = short_repr
@@ -41,6 +45,9 @@ class SingleAssignorAssignment:
     Assignment.
 
     Versions 0.
+
+    Fields:
+    - assignment ([]TopicPartition): What the member owns.
     """
 
     __repr__ = short_repr

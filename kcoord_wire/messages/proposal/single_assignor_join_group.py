@@ -27,6 +27,12 @@ class SingleAssignorJoinGroupRequestJoin:
     """The sender wants to be a member.
 
     Versions 0 of SingleAssignorJoinGroupRequest.
+
+    Fields:
+    - session_timeout (int32): How long the member may stay silent. The proposal names no unit; released Kafka
+      uses milliseconds.
+    - member_id (string): The id that the coordinator gave this member, empty on the first join.
+    - member_metadata (bytes): The member's data for the assignor; for consumers a SingleAssignorMetadata.
     """
 
     __repr__ = short_repr
@@ -46,6 +52,10 @@ class SingleAssignorJoinGroupRequestSyncedMember:
     """The state of every member.
 
     Versions 0 of SingleAssignorJoinGroupRequest.
+
+    Fields:
+    - member_id (string): The member.
+    - synced_member_state (bytes): What was decided for it; for consumers a SingleAssignorAssignment.
     """
 
     __repr__ = short_repr
@@ -62,6 +72,11 @@ class SingleAssignorJoinGroupRequestSynchronized:
     """The assignment of all members. Only the member that was asked to assign sends it.
 
     Versions 0 of SingleAssignorJoinGroupRequest.
+
+    Fields:
+    - error_code (int16): 0, or the reason why the assignor could not assign; the coordinator passes it on to all
+      members.
+    - member_states ([]SyncedMember): The state of every member.
     """
 
     __repr__ = short_repr
@@ -82,6 +97,11 @@ class SingleAssignorJoinGroupRequest:
     Source: "Kafka Client-side Assignment Proposal", "Single Client Assignor", JoinGroupRequest.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group to join.
+    - protocol_type (string): The kind of group: consumer, for consumers.
+    - phase (union): What the member sends in this phase.
     """
 
     __repr__ = short_repr
@@ -103,6 +123,10 @@ class SingleAssignorJoinGroupResponseMember:
     """All members.
 
     Versions 0 of SingleAssignorJoinGroupResponse.
+
+    Fields:
+    - member_id (string): The member.
+    - member_metadata (bytes): What the member sent when it joined.
     """
 
     __repr__ = short_repr
@@ -119,6 +143,9 @@ class SingleAssignorJoinGroupResponseSynchronize:
     """Assign for everyone, then join again as Synchronized.
 
     Versions 0 of SingleAssignorJoinGroupResponse.
+
+    Fields:
+    - members ([]Member): All members.
     """
 
     __repr__ = short_repr
@@ -132,6 +159,10 @@ class SingleAssignorJoinGroupResponseJoined:
     """The group is complete.
 
     Versions 0 of SingleAssignorJoinGroupResponse.
+
+    Fields:
+    - synced_member_state (bytes): What was decided for the receiver; for consumers a SingleAssignorAssignment.
+    - group_members ([]string): The member ids of the group.
     """
 
     __repr__ = short_repr
@@ -155,6 +186,12 @@ class SingleAssignorJoinGroupResponse:
     Source: "Kafka Client-side Assignment Proposal", "Single Client Assignor", JoinGroupResponse.
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error, 0 for none.
+    - group_generation_id (int32): The new generation.
+    - member_id (string): The receiver's own member id.
+    - phase (union): What the receiver has to do.
     """
 
     __repr__ = short_repr

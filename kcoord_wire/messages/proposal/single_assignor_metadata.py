@@ -22,6 +22,10 @@ class SingleAssignorMetadata:
     MemberMetadata.
 
     Versions 0.
+
+    Fields:
+    - metadata_version (string): The content of Metadata; default, for the strategies shipped with Kafka.
+    - metadata (bytes): The data of the assignor; a SingleAssignorSubscription where MetadataVersion is default.
     """
 
     __repr__ = short_repr

@@ -22,6 +22,10 @@ class SingleAssignorSubscription:
     Subscription.
 
     Versions 0.
+
+    Fields:
+    - topics ([]string): The topics subscribed to by name.
+    - topic_pattern (string): The regular expression subscribed to, null for a subscription by name.
     """
 
     __repr__ = short_repr

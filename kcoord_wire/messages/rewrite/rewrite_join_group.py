@@ -27,6 +27,13 @@ class RewriteJoinGroupRequest:
     (KAFKA-1462), Protocol.java, JOIN_GROUP_REQUEST_V0.
 
     Versions 0.
+
+    Fields:
+    - group_id (string): The group to join.
+    - session_timeout_ms (int32): The member is dead after so many milliseconds without a heartbeat.
+    - topics ([]string): The topics that it subscribes to.
+    - consumer_id (string): The id that the coordinator gave to the member, empty on the first join.
+    - strategy (string): How the coordinator assigns the group's partitions: range or roundrobin.
     """
 
     __repr__ = short_repr
@@ -52,6 +59,10 @@ class RewriteJoinGroupResponseAssignedTopic:
     """What the receiver fetches in this generation.
 
     Versions 0 of RewriteJoinGroupResponse.
+
+    Fields:
+    - topic (string): The topic.
+    - partitions ([]int32): Its partitions.
     """
 
     __repr__ = short_repr
@@ -79,6 +90,12 @@ class RewriteJoinGroupResponse:
     (KAFKA-1462), Protocol.java, JOIN_GROUP_RESPONSE_V0.
 
     Versions 0.
+
+    Fields:
+    - error_code (int16): The error, 0 for none.
+    - generation_id (int32): The group's generation; -1 after an error.
+    - consumer_id (string): The receiver's id; empty after an error.
+    - assigned_partitions ([]AssignedTopic): What the receiver fetches in this generation.
     """
 
     __repr__ = short_repr
