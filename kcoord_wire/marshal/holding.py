@@ -450,9 +450,10 @@ class Holding:
         self._finish(self._why)
 
     def _said_goodbye(self) -> Procedure:
-        """The last message has landed."""
+        """The last message has landed. It is read back, else an entry of another before it would make the claim look
+        like one that nothing works on, and a second release would have the position of before."""
         self._commit(self.position)
-        yield from ()
+        yield ReadToEnd(self.coordination_partition)
 
     def _stop(self, why: LossReason, deadline: int) -> None:
         self._context.emit(StopFetching(self.tenure, why, deadline))

@@ -138,6 +138,17 @@ def test_new_partitions_of_a_topic_are_claimed() -> None:
     assert world.run_until(lambda: world.shares() == {"a": 5}, 3_000)
 
 
+def test_a_release_is_read_back_before_the_tenure_ends() -> None:
+    """Another's refused claim is read before it: without that the claim looks like one that nothing works on."""
+    world, a = one_member()
+    a.reader.lag_ms = (500, 500)
+    foreign(world, ClaimingPartition, instance="b", client="b", partition=0)
+    a.deliver(events.Release("orders", 0))
+    world.run(2_000)
+    assert len(world.entries(ReleasingPartition)) == 1
+    assert world.shares() == {"a": 0}
+
+
 def test_partitions_that_vanish_are_released() -> None:
     world = MarshalScript({"orders": 3}, greedy=True)
     a = world.start("a")
