@@ -340,11 +340,11 @@ class Host:
         answer = self.ask(m.WriteTxnMarkersRequest(markers=[marker]), 1)
         assert answer.markers[0].topics[0].partitions[0].error_code == error
 
-    def offset(self, *, stable: bool = False, version: int = 7) -> int:
+    def offset(self, *, stable: bool = False, version: int = 7, group_id: str = "g") -> int:
         """Return what is committed for orders 0, or the error as a negative number."""
         if version < 8:
             topic = m.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])
-            request = m.OffsetFetchRequest(group_id="g", topics=[topic], require_stable=stable)
+            request = m.OffsetFetchRequest(group_id=group_id, topics=[topic], require_stable=stable)
             (item,) = self.ask(request, version).topics[0].partitions
         else:
             asked = m.OffsetFetchRequestTopics(name="orders", partition_indexes=[0])
@@ -388,6 +388,12 @@ def test_the_offset_that_was_written_later_wins(host: Host) -> None:
     host.end(OTHER, commit=True)
     host.end(PRODUCER, commit=True)
     assert host.offset() == 12
+    host.txn_commit(PRODUCER, 13)
+    host.txn_commit(OTHER, 14)
+    host.end(PRODUCER, commit=True)
+    assert host.offset() == 13
+    host.end(OTHER, commit=True)
+    assert host.offset() == 14
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -433,6 +439,15 @@ def test_deleting_a_group_or_offset_removes_what_is_pending(host: Host) -> None:
     host.restart()
     host.end(PRODUCER, commit=True)
     assert host.offset() == -1
+
+
+def test_deleting_a_group_keeps_what_is_pending_for_others(host: Host) -> None:
+    host.txn_commit(PRODUCER, 5)
+    host.txn_commit(PRODUCER, 6, group_id="h")
+    host.ask(m.DeleteGroupsRequest(groups_names=["g"]), 2)
+    host.commit(3)
+    host.end(PRODUCER, commit=True)
+    assert (host.offset(), host.offset(group_id="h")) == (3, 6)
 
 
 def test_members_are_checked_where_they_are_named(host: Host) -> None:
