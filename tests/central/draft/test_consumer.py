@@ -433,6 +433,8 @@ def test_a_fetcher_with_a_stale_fence_rediscovers_at_once() -> None:
     host = Host().own(p0=5)
     assert host.deliver(events.FetcherFailed(P0, CentralError.STALE_EPOCH)) == [events.StopFetchers()]
     assert host.machine.state is ConsumerState.LEAVING
+    facts = host.notes[-1].facts
+    assert (facts["partition"], facts["error"]) == ("orders/1-0", "STALE_EPOCH")
 
 
 # ---- StopFetcherRequest
@@ -546,6 +548,8 @@ def test_a_lower_epoch_or_none_is_refused(request_: Any) -> None:
     effects = host.receive(request_)
     assert sent(effects)[0].error_code == CentralError.STALE_EPOCH
     assert effects[1:] == [events.StopFetchers()]
+    facts = host.notes[-1].facts
+    assert (facts["request"], facts["error"], facts["known"].epoch) == (type(request_).__name__, "STALE_EPOCH", 4)
     assert host.stop()[-1] == machines.Close(host.connection)
 
 
