@@ -22,6 +22,14 @@ from tests.support.planting import Patch, Plant, replaces
 # ---- the coordinator
 
 
+@replaces(Membership, "heartbeat")
+def sessions_end_too_early(correct: Any, self: Membership, *request: Any) -> None:
+    """A heartbeat does not begin a session anew."""
+    restart, self._restart_timer = self._restart_timer, lambda group, member: None  # type: ignore[method-assign]
+    correct(self, *request)
+    self._restart_timer = restart  # type: ignore[method-assign]
+
+
 @replaces(Group, "assignment")
 def assigns_a_partition_twice(correct: Any, self: Group) -> Assignment:
     """Every member gets what the first one gets."""
@@ -142,5 +150,6 @@ PLANTED: Final = (
     Planted("offsets", commits_ahead),
     Planted("no gap", begins_after_the_committed_offset),
     Planted("settles", never_finds_another_coordinator),
+    Planted("sessions", sessions_end_too_early),
     Planted("no overlap", fetches_after_its_session, _MEMBERS_DIE),
 )

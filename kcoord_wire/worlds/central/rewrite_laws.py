@@ -12,14 +12,18 @@ Laws; a broken one raises `ViolationError`:
 * ``offsets``: a committed offset never goes back, and nothing is committed that was not consumed.
 * ``no gap``: no record is left out.
 * ``join``: nothing is fetched when JoinGroup leaves.
+* ``sessions``: a coordinator declares a member dead no earlier than a session timeout after it has accepted its last
+  heartbeat, answered its JoinGroup, read the group, or begun a rebalance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import SHARDS, GroupMetadata, parse_metadata
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.scripts import ViolationError
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from kcoord_wire.worlds.central.rewrite_world import MemberProcess
 
 _NO_GROUP: Final = GroupMetadata(0)
+_HEARD: Final = (RewriteError.NONE, RewriteError.REBALANCE_FAILED)  # answers to JoinGroup after which a session begins
 
 
 class Fetching:
@@ -51,6 +56,47 @@ class Fetching:
 
     def __str__(self) -> str:
         return f"{self.process.name} of generation {self.generation}"
+
+
+class Sessions:
+    """The law ``sessions``, as far as one process of a broker goes.
+
+    :param shard: of the group
+    """
+
+    def __init__(self, clock: VirtualClock, shard: int) -> None:
+        self._clock = clock
+        self._shard = shard
+        self._since = clock.time_ms  # when all members' timers began anew
+        self._heard: dict[str, int] = {}
+        self._asked: dict[int, str] = {}  # by connection
+
+    def asked(self, connection: int, message: object) -> None:
+        """A request has come."""
+        if isinstance(message, m.HeartbeatRequest):
+            self._asked[connection] = message.member_id
+        elif isinstance(message, m.rewrite.RewriteJoinGroupRequest):
+            self._asked[connection] = message.consumer_id
+
+    def answered(self, connection: int, message: Any) -> None:
+        """A request is answered."""
+        consumer_id = self._asked.pop(connection, "")
+        if isinstance(message, m.HeartbeatResponse) and not message.error_code:
+            self._heard[consumer_id] = self._clock.time_ms
+        elif isinstance(message, m.rewrite.RewriteJoinGroupResponse) and message.error_code in _HEARD:
+            self._heard[message.consumer_id or consumer_id] = self._clock.time_ms
+
+    def noted(self, what: str, facts: Mapping[str, Any]) -> None:
+        """The coordinator has noted something.
+
+        :raises ViolationError: it has declared a member dead too early
+        """
+        if what == "rebalance started" or (what == "coordination started" and facts["shard"] == self._shard):
+            self._since = self._clock.time_ms
+        elif what == "consumer failed":
+            silent_ms = self._clock.time_ms - max(self._since, self._heard.get(facts["consumer"], 0))
+            if silent_ms < facts["session_timeout_ms"]:
+                raise ViolationError("sessions", f"{facts} is declared dead after {silent_ms} ms")
 
 
 class Overlap(NamedTuple):

@@ -27,7 +27,7 @@ from kcoord_wire.central.rewrite.events import (
 from kcoord_wire.central.rewrite.layout import topic_record
 from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
 from kcoord_wire.codec.registry import decode_response, encode_request, encode_response
-from kcoord_wire.kernel.machines import Send
+from kcoord_wire.kernel.machines import LogEvent, Received, Send
 from kcoord_wire.kernel.virtual.network import ProcessServer
 from kcoord_wire.kernel.virtual.scripts import (
     Do,
@@ -42,6 +42,7 @@ from kcoord_wire.kernel.virtual.scripts import (
     spread,
 )
 from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest
+from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.worlds.central.broker_world import (
     BrokerDraw,
     BrokerNetwork,
@@ -51,7 +52,7 @@ from kcoord_wire.worlds.central.broker_world import (
     address_of,
     broker,
 )
-from kcoord_wire.worlds.central.rewrite_laws import Fetching, Invariants
+from kcoord_wire.worlds.central.rewrite_laws import Fetching, Invariants, Sessions
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.requests import Create, SetData
 
@@ -144,6 +145,30 @@ class MemberProcess(ClientProcess):
             self._plan(fetching, partition)
 
 
+class CoordinatorProcess(BrokerProcess):
+    """A broker's process."""
+
+    __slots__ = ("_sessions",)
+
+    def __init__(self, world: RewriteCluster, server: ProcessServer, machine: RewriteCoordinator) -> None:
+        super().__init__(world, server, machine)
+        self._sessions = Sessions(self._clock, partition_of(GROUP, _SHARDS))
+
+    def deliver(self, event: Any) -> None:
+        """Give the machine an event."""
+        if isinstance(event, Received):
+            self._sessions.asked(event.connection, event.message)
+        super().deliver(event)
+
+    def carry_out(self, effect: Any) -> None:
+        """Do what the machine wants."""
+        super().carry_out(effect)
+        if isinstance(effect, Send):
+            self._sessions.answered(effect.connection, effect.message)
+        elif isinstance(effect, LogEvent):
+            self._sessions.noted(effect.what, effect.facts)
+
+
 class RewriteCluster(BrokerWorld[MemberProcess]):
     """A cluster with one group.
 
@@ -189,7 +214,9 @@ class RewriteCluster(BrokerWorld[MemberProcess]):
     # ---- brokers and topics
 
     def _make_server(self, server: ProcessServer) -> BrokerProcess:
-        return BrokerProcess(self, server, RewriteCoordinator(address_of(server), CoordinatorSettings(shards=_SHARDS)))
+        return CoordinatorProcess(
+            self, server, RewriteCoordinator(address_of(server), CoordinatorSettings(shards=_SHARDS))
+        )
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Add partitions to a topic, or create it."""
