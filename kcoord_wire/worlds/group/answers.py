@@ -262,25 +262,29 @@ class Answers:
         :raises ViolationError: a law is broken
         """
         if isinstance(event, events.Request):
-            if isinstance(event.message, m.JoinGroupRequest):
-                self._joins[event.token] = event
-            if self._is_serving:
-                self._check(machine, event, effects)
-            if isinstance(event.message, m.OffsetCommitRequest):
-                _check_committed(event, effects, now)
+            self._asked(machine, event, effects, now)
         elif isinstance(event, events.Load):
             self._is_serving |= event.partitions is None
             self._check_records(machine, event.records)
         elif isinstance(event, events.Resign):
             self._is_serving &= event.partitions is not None
-        records = [record for each in effects if isinstance(each, events.Append) for record in each.records]
-        self._check_records(machine, records)
+        self._check_records(machine, _written(effects))
         for effect in effects:
             if isinstance(effect, events.Reply):
                 self._note_join(self._joins.pop(effect.token, None), effect.message)
         if not isinstance(event, events.Request) or not isinstance(event.message, _UNCHANGING):
             groups = machine.groups.items()
             self._groups = {name: _Seen.of(group) if isinstance(group, Group) else None for name, group in groups}
+
+    def _asked(
+        self, machine: GroupMachine, request: events.Request, effects: Sequence[events.Effect], now: int
+    ) -> None:
+        if isinstance(request.message, m.JoinGroupRequest):
+            self._joins[request.token] = request
+        if self._is_serving:
+            self._check(machine, request, effects)
+        if isinstance(request.message, m.OffsetCommitRequest):
+            _check_committed(request, effects, now)
 
     def _note_join(self, join: events.Request | None, answer: Any) -> None:
         if join is not None and not answer.error_code:
@@ -393,11 +397,14 @@ def _check_committed(request: events.Request, effects: Sequence[events.Effect], 
         for topic in message.topics
         for each in topic.partitions
     }
-    records = (record for effect in effects if isinstance(effect, events.Append) for record in effect.records)
-    for key, value in records if request.version < apis.TOPIC_IDS_FROM else ():
+    for key, value in _written(effects) if request.version < apis.TOPIC_IDS_FROM else ():
         assert isinstance(key, m.OffsetCommitKey)
         assert isinstance(value, m.OffsetCommitValue)
         _compare(request, _committed(value), asked.get((key.group, key.topic, key.partition)), "commits")
+
+
+def _written(effects: Sequence[events.Effect]) -> list[events.LogRecord]:
+    return [record for effect in effects if isinstance(effect, events.Append) for record in effect.records]
 
 
 def _check_leave(case: _Case, request: events.Request, answer: m.LeaveGroupResponse) -> None:
