@@ -11,6 +11,7 @@ Laws:
 * pytest loads this module in every run, so it imports nothing of ``kcoord_wire`` before a test asks for a fixture.
 * A coordinator listens on a free port of the loopback, so tests may run beside each other (pytest-xdist).
 * After its test a coordinator is stopped, whatever happened.
+* A traceback ends at the test that has waited in vain, or given a wrong option (``__tracebackhide__``).
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class _Coordinators(ExitStack):
         self.started: list[Coordinator] = []
 
     def __call__(self, **options: Any) -> Coordinator:
+        __tracebackhide__ = True  # a wrong option is the caller's
         from kcoord_wire.coordinator import Coordinator, GroupConfig
 
         options = {**self.defaults, **options}

@@ -126,6 +126,44 @@ def test_wrong_marker(kcoord_coordinator):
     pass
 """
 
+WAITING_IN_VAIN = """
+from kcoord_wire.coordinator import Fault
+
+SOON = 0.01
+
+
+def test_stable(kcoord_coordinator):
+    kcoord_coordinator.wait_until_stable("billing", timeout=SOON)
+
+
+def test_stable_while_it_polls(kcoord_coordinator):
+    kcoord_coordinator.wait_until_stable("billing", timeout=SOON, poll=lambda: None)
+
+
+def test_committed(kcoord_coordinator):
+    kcoord_coordinator.wait_for_commit("billing", "orders", 0, 1, timeout=SOON)
+
+
+def test_any_condition(kcoord_coordinator):
+    kcoord_coordinator.wait_until("billing", lambda group: False, timeout=SOON)
+
+
+def test_faults(kcoord_coordinator):
+    with kcoord_coordinator.faults(Fault("drop", api="Heartbeat")) as faults:
+        faults.wait(timeout=SOON)
+
+
+def test_no_such_option(kcoord_coordinators):
+    kcoord_coordinators(topcs={"orders": 12})
+
+
+def test_an_error_of_its_own(kcoord_coordinator):
+    def poll():
+        raise LookupError("found by its frames")
+
+    kcoord_coordinator.wait_until_stable("billing", poll=poll)
+"""
+
 
 def run_pytest(where: Path, *arguments: str, **files: str) -> subprocess.CompletedProcess[str]:
     for name, text in files.items():
@@ -174,6 +212,22 @@ def test_the_report_of_a_failure_has_the_rebalances(tmp_path: Path) -> None:
     assert "no groups, no rebalances" in first
     assert "the coordinator is not running" in second
     assert "the marker kcoord takes options by name only" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_traceback_ends_at_who_waits(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "--tb=short", test_inner=WAITING_IN_VAIN)
+    assert "7 failed" in done.stdout, done.stdout + done.stderr
+    texts = re.split(r"^_+ (test_\w+) _+$", done.stdout.partition("= FAILURES =")[2], flags=re.M)
+    frames = {
+        name: re.findall(r"^(\S+\.py):\d+: in ", text, re.M)
+        for name, text in zip(texts[1::2], texts[2::2], strict=True)
+    }
+    of_polling = frames.pop("test_an_error_of_its_own")
+    assert len(frames) == 6
+    assert {name: found for name, found in frames.items() if found != ["test_inner.py"]} == {}
+    assert (of_polling[0], of_polling[-1]) == ("test_inner.py", "test_inner.py")
+    assert len(of_polling) > 2, "where it was called is part of it"
 
 
 def test_a_run_without_it_does_not_import_the_package() -> None:

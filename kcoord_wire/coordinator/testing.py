@@ -4,6 +4,7 @@ Laws:
 
 * Nothing polls: a wait looks when the coordinator has handled something, and at its beginning.
 * A wait that times out says what the group looked like: state, members, whom its rebalance waits for, the last one.
+  pytest's traceback of it ends at the caller (``__tracebackhide__``); that of another error keeps all frames.
 * What a wait returns for is on disk, where there is one: a client that asks is answered the same.
 * A wait blocks its thread, so it refuses to run in one whose event loop is running: clients of that loop would stand
   still. ``await asyncio.to_thread(coordinator.wait_until_stable, "billing")`` leaves the loop free.
@@ -20,6 +21,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcoord_wire.coordinator import overview
@@ -52,6 +54,7 @@ PATIENCE = 60.0
 """Seconds for which waits wait unless the caller says otherwise: more than a consumer's default session timeout."""
 
 _MOST_GROUPS = 20  # named in an error
+_HIDDEN = methodcaller("errisinstance", TimeoutError)  # pytest asks it with its `ExceptionInfo`
 
 Poll = Callable[[], object]
 T = TypeVar("T")
@@ -260,6 +263,7 @@ class Inspection:
         :returns: the group as it was then
         :raises TimeoutError: it has not come to that; the text shows the group
         """
+        __tracebackhide__ = _HIDDEN
         wanted = "any" if members is None else members
 
         def is_stable(found: GroupDescription) -> bool:
@@ -278,6 +282,7 @@ class Inspection:
         :returns: the committed offset
         :raises TimeoutError: it has not; the text shows the group and what it has committed
         """
+        __tracebackhide__ = _HIDDEN
 
         def is_committed(found: GroupDescription) -> bool:
             return found.offsets.get(topic, {}).get(partition, -1) >= offset
@@ -300,6 +305,7 @@ class Inspection:
         :returns: the group as it was then
         :raises TimeoutError: it does not hold; the text shows the group
         """
+        __tracebackhide__ = _HIDDEN
         return self._wait_for_group(group, condition, timeout, poll, "as the condition wants it")
 
     def _wait_for_group(
@@ -310,6 +316,7 @@ class Inspection:
         poll: Poll | None,
         what: str,
     ) -> GroupDescription:
+        __tracebackhide__ = _HIDDEN
         written = 0  # the append that must be on disk, once the condition holds
 
         def look(server: Server) -> GroupDescription | None:
@@ -335,6 +342,7 @@ class Inspection:
         poll: Poll | None = None,
     ) -> T:
         """Return what `look` returns, as soon as that is not None. It is called in the thread of the loop."""
+        __tracebackhide__ = _HIDDEN
         _refuse_in_event_loop()
         until = time.monotonic() + timeout
         found: Future[T] = Future()
@@ -473,6 +481,7 @@ class InjectedFaults:
         :returns: how often they have then
         :raises TimeoutError: they have not; the text says what they were for
         """
+        __tracebackhide__ = _HIDDEN
 
         def look(server: Server) -> int | None:
             count = self._hits(server)
