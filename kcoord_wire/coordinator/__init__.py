@@ -10,6 +10,7 @@
 * To change writes, compaction, reading again or moves, or when readers see an internal topic: `host`.
 * To change what clients may cost: `connection.PeerLimits`; a Produce beyond the limit of a frame: `oversized`.
 * To change what tests ask: `testing`; what a group or a rebalance looks like: `description`.
+* To change which settings make a client fast in tests: `client_settings`.
 * To add a sample for Prometheus: `metrics`. To add a fault: `fault_injection`.
 
 Names are imported when they are first used: the machine needs Python alone, the server the extra ``serve``.

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kcoord_wire.assignors.embedded import subscribed_topics
+from kcoord_wire.coordinator.client_settings import client_settings
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.apis import SERVED
@@ -190,6 +191,19 @@ class Coordinator(Inspection, Service):
     def addresses(self) -> list[str]:
         """The address of each broker, by node id."""
         return [local_address(self.host, port) for port in self.ports or [self.port]]
+
+    def client_settings(self, client: str) -> dict[str, Any]:
+        """Return a consumer's settings that make tests fast, by the client's own names, with `address`; times are ms.
+
+        ::
+
+            consumer = Consumer({**coordinator.client_settings("librdkafka"), "group.id": "billing"})
+
+        :param client: ``librdkafka`` (also as ``confluent-kafka``), ``java``, ``kafka-python``, ``aiokafka`` or
+            ``kcoord_wire``
+        :raises ValueError: it is none of these
+        """
+        return client_settings(client, self.address)
 
     def metrics(self) -> str:
         """Return its metrics, in Prometheus's text format."""
