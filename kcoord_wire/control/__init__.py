@@ -6,7 +6,7 @@
 `kcoord serve --control PORT` is the same from the command line, `kcoord control` its client.
 
 To add an operation: a row in `operations`, from which `server` routes, the OpenAPI description is made and `kcoord
-control` asks; the page: ``live.js``.
+control` asks; the page: ``live.js`` (the stream, tabs), ``card.js`` (a group), ``table.js``.
 """
 
 from __future__ import annotations

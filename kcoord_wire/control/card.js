@@ -38,15 +38,15 @@ class Card {
     this.mover = el("select", { "data-act": true, onchange: () => act(`groups/${encodeURIComponent(this.id)}/coordinator`, { to: Number(this.mover.value) }) });
     this.mover.setAttribute("aria-label", `Broker that coordinates ${cut(id)}`);
     this.moving = el("label", { hidden: true }, "on ", this.mover);
-    this.particulars = el("div", { class: "particulars", hidden: true });
+    this.inside = el("div", { class: "inside", hidden: true });
     this.element = el("section", { class: "card" },
-      el("div", { class: "top" }, el("h2", {}, this.toggle, " ", this.badge), el("div", { class: "controls" }, this.moving, this.again)), this.facts, this.particulars);
+      el("div", { class: "top" }, el("h2", {}, this.toggle, " ", this.badge), el("div", { class: "controls" }, this.moving, this.again)), this.facts, this.inside);
   }
 
   open(isOpen) {
     [this.isOpen, this.isChosen] = [isOpen, true];
     this.toggle.setAttribute("aria-expanded", String(isOpen));
-    this.particulars.hidden = !isOpen;
+    this.inside.hidden = !isOpen;
     if (isOpen && !this.chart) this.furnish();
     this.fill();
   }
@@ -72,7 +72,7 @@ class Card {
       ["outcome", (one) => one.outcome],
       ["lost", (one) => one.removed.map((gone) => `${cut(gone.client_id)}: ${gone.why}`).join("; ") + (one.lost > one.removed.length ? ` and ${number(one.lost - one.removed.length)} more` : "")],
     ], null);
-    listTo(this.particulars, this.progress, this.chart, this.members.element, this.table.element);
+    listTo(this.inside, this.progress, this.chart, this.members.element, this.table.element);
     for (const each of [this.members.find, this.members.more]) each.addEventListener(each.type === "search" ? "input" : "click", () => this.draw());
   }
 

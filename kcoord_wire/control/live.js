@@ -211,7 +211,7 @@ async function partitions(topic) {
 
 function partitionsOf(topic) {
   const rows = opened.get(topic.name);
-  if (!rows) return "";
+  if (!rows) return null;
   const table = new Table(`Partitions of ${cut(topic.name)}`, [
     ["partition", (one) => String(one.partition)], [">leader", (one) => (one.leader < 0 ? "none" : String(one.leader))],
     [">start", (one) => number(one.start_offset)], [">end", (one) => number(one.end_offset)],
@@ -230,8 +230,8 @@ const tables = {
     [">records", (one) => number(one.records), (one) => one.records],
     [">lag", (one) => (one.groups.length ? number(behind(one)) : ""), behind],
     ["groups", (one) => [...one.groups.slice(0, FEW).map((group) => el("div", {}, bdi(group.group_id), `: lag ${number(group.lag)} in ${counted(group.partitions, "partition")}`)),
-      one.groups.length > FEW ? `and ${number(one.groups.length - FEW)} more` : "", partitionsOf(one)]],
-  ], (one) => [one.name, ...one.groups.map((group) => group.group_id)].join(" ")),
+      one.groups.length > FEW ? `and ${number(one.groups.length - FEW)} more` : ""]],
+  ], (one) => [one.name, ...one.groups.map((group) => group.group_id)].join(" "), partitionsOf),
   transactions: new Table("Transactional ids, the last to change first", [
     ["transactional id", (one) => bdi(one.transactional_id), (one) => one.transactional_id],
     ["state", (one) => one.state, (one) => one.state],
@@ -241,11 +241,12 @@ const tables = {
     ["partitions", (one) => bdi(places(one.partitions), 300)],
   ], (one) => one.transactional_id + one.state),
   brokers: new Table("Brokers", [
-    ["broker", (one) => String(one.node)], ["address", (one) => one.address], ["state", (one) => el("span", { class: `badge ${one.state === "running" ? "info" : "warning"}` }, one.state)],
-    [">groups it coordinates", (one) => number(coordinated(one.node))],
+    ["broker", (one) => String(one.node)],
+    ["state", (one) => el("span", { class: `badge ${one.state === "running" ? "info" : "warning"}` }, one.state)],
     ["", (one) => [
       one.state === "paused" ? button("Resume", `brokers/${one.node}/resume`, `p${one.node}`) : one.state === "running" ? button("Pause", `brokers/${one.node}/pause`, `p${one.node}`) : "",
       one.state === "stopped" ? button("Restart", `brokers/${one.node}/restart`, `s${one.node}`) : button("Stop", `brokers/${one.node}/stop`, `s${one.node}`)]],
+    ["address", (one) => one.address], [">groups it coordinates", (one) => number(coordinated(one.node))],
   ], null),
 };
 const SOURCES = { topics: "lags", transactions: "transactions" };
@@ -257,15 +258,16 @@ async function look() {
   if (!path || live.lost || document.hidden) return;
   const answer = await answered(path);
   if (!answer) return;
-  for (const topic of opened.keys()) {
-    const rows = await answered(`topics/${encodeURIComponent(topic)}/partitions`);
-    if (rows) opened.set(topic, await rows.json());
+  const text = await answer.text();
+  const rows = JSON.parse(text).sort((a, b) => Boolean(a.is_internal) - Boolean(b.is_internal));
+  for (const topic of shown === "topics" ? opened.keys() : []) {
+    const there = rows.some((one) => one.name === topic) && await answered(`topics/${encodeURIComponent(topic)}/partitions`);
+    if (there) opened.set(topic, await there.json());
     else opened.delete(topic);
   }
-  const text = await answer.text(), all = text + JSON.stringify([...opened]);
+  const all = text + JSON.stringify([...opened]);
   if (all === look.before && shown !== "transactions") return; // the time that transactions are open goes on
   look.before = all;
-  const rows = JSON.parse(text).sort((a, b) => Boolean(a.is_internal) - Boolean(b.is_internal));
   tables[shown].set(rows);
   set(`none-${shown}`, rows.length ? "" : EMPTY[shown]);
 }

@@ -206,7 +206,8 @@ class _Server(HttpServer):
                 command = (sys.executable, "-m", "kcoord_wire", "analyze", str(recording), "--out", str(out), "--quiet")
                 made = subprocess.run(command, capture_output=True, text=True, timeout=REPORT_SECONDS, check=False)
                 if made.returncode:
-                    raise HttpError(503, made.stderr.strip().rpartition("\n")[2] or "kcoord analyze has failed")
+                    said = made.stderr.strip().rpartition("\n")[2].replace(str(recording), "what was kept")
+                    raise HttpError(503, said or "kcoord analyze has failed")
                 page = (out / "report.html").read_bytes()
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             raise HttpError(503, str(error)) from None

@@ -8,9 +8,10 @@ const bdi = (text, most) => el("bdi", { "data-tip": cut(text, most) === text ? n
 
 class Table {
   // columns: name, with ">" before it for figures; what is shown of a row; what it is sorted by, null for its order
-  // textOf: what the search looks at
-  constructor(caption, columns, textOf) {
-    [this.columns, this.textOf, this.rows, this.most] = [columns, textOf, [], FEW];
+  // textOf: what the search looks at, null for none
+  // below: what a row has below it, if anything
+  constructor(caption, columns, textOf, below = () => null) {
+    [this.columns, this.textOf, this.below, this.rows, this.most] = [columns, textOf, below, [], FEW];
     this.order = null; // index of a column
     this.body = el("tbody");
     this.find = el("input", { type: "search", autocomplete: "off", spellcheck: "false", oninput: () => this.fill() });
@@ -47,14 +48,20 @@ class Table {
     return down ? sorted.reverse() : sorted;
   }
 
+  lines(row) {
+    const cells = this.columns.map(([title, show], at) =>
+      el(at ? "td" : "th", at ? { class: title.startsWith(">") ? "figure" : "" } : { scope: "row" }, show(row)));
+    const below = this.below(row);
+    return [el("tr", {}, cells), ...(below ? [el("tr", { class: "particulars" }, el("td", { colspan: String(cells.length) }, below))] : [])];
+  }
+
   fill() {
     this.element.hidden = !this.rows.length;
     this.form.hidden = !this.textOf || this.rows.length <= FOLD;
     const rows = this.chosen();
     const shown = rows.slice(0, rows.length <= FOLD ? FOLD : this.most);
     const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-    this.body.replaceChildren(...shown.map((row) => el("tr", {}, this.columns.map(([title, show], at) =>
-      el(at ? "td" : "th", at ? { class: title.startsWith(">") ? "figure" : "" } : { scope: "row" }, show(row))))));
+    this.body.replaceChildren(...shown.flatMap((row) => this.lines(row)));
     if (focused) (Array.from(this.body.querySelectorAll("[data-key]")).find((each) => each.dataset.key === focused) || this.body).focus?.();
     this.more.hidden = rows.length <= shown.length;
     this.more.textContent = `and ${number(rows.length - shown.length)} more`;
