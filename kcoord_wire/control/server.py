@@ -57,6 +57,7 @@ KEEP_ALIVE_SECONDS: Final = 10.0  # between two events, at most; a client that h
 MOST_REBALANCES: Final = 500  # of an event
 MOST_NAMED: Final = 5  # members that one rebalance has removed
 REPORT_SECONDS: Final = 300
+ANALYZE: Final = (sys.executable, "-m", "kcoord_wire", "analyze")
 
 _log = logging.getLogger("kcoord_wire.control")
 
@@ -203,18 +204,28 @@ class _Server(HttpServer):
             with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
                 recording, out = Path(folder, self.coordinator.addresses[0]), Path(folder, "report")
                 self.coordinator.write_recording(recording)
-                command = (sys.executable, "-m", "kcoord_wire", "analyze", str(recording), "--out", str(out), "--quiet")
-                made = subprocess.run(command, capture_output=True, text=True, timeout=REPORT_SECONDS, check=False)
-                if made.returncode:
-                    said = made.stderr.strip().rpartition("\n")[2].replace(str(recording), "what was kept")
-                    raise HttpError(503, said or "kcoord analyze has failed")
+                self._analyze(recording, out)
                 page = (out / "report.html").read_bytes()
-        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        except (RuntimeError, OSError) as error:
             raise HttpError(503, str(error)) from None
         finally:
             self._reporting.release()
         named = {"Content-Disposition": 'attachment; filename="report.html"'}
         return Response(200, page, "text/html; charset=utf-8", named)
+
+    def _analyze(self, recording: Path, out: Path) -> None:
+        command = (*ANALYZE, str(recording), "--out", str(out), "--quiet")
+        until = time.monotonic() + REPORT_SECONDS
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            while process.returncode is None:
+                try:
+                    _, said = process.communicate(timeout=EVENT_SECONDS)
+                except subprocess.TimeoutExpired:
+                    if self.stopping.is_set() or time.monotonic() > until:
+                        process.kill()
+        if process.returncode:
+            last = said.strip().rpartition("\n")[2].replace(str(recording), "what was kept")
+            raise HttpError(503, last or "kcoord analyze was ended")
 
 
 def _body(request: Request) -> Any:

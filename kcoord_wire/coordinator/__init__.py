@@ -9,7 +9,8 @@
 * To change what a broker's stop, pause or return does: `server`; who leads what: `core.brokers`.
 * To change writes, compaction, reading again or moves, or when readers see an internal topic: `host`.
 * To change what clients may cost: `connection.PeerLimits`; a Produce beyond the limit of a frame: `oversized`.
-* To change what tests ask: `testing`; what a group or a rebalance looks like: `description`.
+* To change what tests ask: `testing`; what a group or a rebalance looks like: `description`; what a screen follows:
+  `overview`; what a report is made of: `traffic`.
 * To change which settings make a client fast in tests: `client_settings`.
 * To add a sample for Prometheus: `metrics`. To add a fault: `fault_injection`.
 

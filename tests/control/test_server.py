@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client
 import json
 import re
 import socket
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import jsonschema
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.control import ControlServer
+from kcoord_wire.control import ControlServer, server
 from kcoord_wire.control.operations import openapi
 from kcoord_wire.control.server import TOKEN_VARIABLE, live_page, live_policy
 from kcoord_wire.coordinator import Coordinator
@@ -184,6 +186,35 @@ def test_streams_end_with_the_server(c: Coordinator) -> None:
         next(stream)
     assert list(stream) == []
     eventually(lambda: threading.active_count() == before)
+
+
+# ---- the report, which tests/interop/test_live_page.py reads
+
+
+def analyze_as(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(server, "ANALYZE", (sys.executable, "-c", program))
+
+
+def test_why_there_is_no_report_is_said(control: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    analyze_as(monkeypatch, "import sys; sys.exit('first\\nno group is in ' + sys.argv[1])")
+    assert ask(control, "GET", "/report") == (503, {"error": "no group is in what was kept"})
+    analyze_as(monkeypatch, "")  # it writes none
+    assert "report.html" in ask(control, "GET", "/report")[1]["error"]
+
+
+def test_one_report_is_made_at_a_time(c: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = threading.active_count()
+    analyze_as(monkeypatch, "import time; time.sleep(600)")
+    with ControlServer(c) as control:
+        threading.Thread(target=lambda: suppressed(ask, control, "GET", "/report")).start()
+        eventually(control._server._reporting.locked)
+        assert ask(control, "GET", "/report") == (503, {"error": "a report is being made already"})
+    eventually(lambda: threading.active_count() == before, "it ends with the server")
+
+
+def suppressed(call: Callable[..., object], *arguments: object) -> None:
+    with suppress(OSError, http.client.HTTPException):
+        call(*arguments)
 
 
 # ---- who may use it

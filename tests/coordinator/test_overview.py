@@ -7,6 +7,7 @@ from pathlib import Path
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator import Fault
+from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.coordinator.traffic import Traffic, TrafficEvent
 from kcoord_wire.recorder.recording import Damage, Recorded, read_recording, recording_files
 from tests.support.fixtures import StartCoordinator
@@ -98,6 +99,25 @@ def test_the_traffic_is_a_recording(coordinator: StartCoordinator, tmp_path: Pat
     assert [record.body[:2] for record in found if isinstance(record, Recorded)][1:9:2] == [
         b"\0\x0b", b"\0\x0b", b"\0\x0e", b"\0\x0c",
     ]  # fmt: skip
+
+
+def test_nothing_of_an_authentication_is_kept(coordinator: StartCoordinator, tmp_path: Path) -> None:
+    c = coordinator(users=Users({"alice": "secret"}))
+    c.keep_traffic()
+    for version in (0, 1):  # version 0 is followed by bytes that are no request
+        with Wire(c.address) as wire:
+            assert wire.call(kw.SaslHandshakeRequest(mechanism="PLAIN"), version).error_code == 0
+            if version:
+                wire.call(kw.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1)
+            else:
+                wire.send_raw(kw.frame(b"\0alice\0secret"))
+                wire.receive_body()
+            become_stable(wire, f"billing-{version}")
+    c.write_recording(tmp_path / "recording")
+    data = b"".join(path.read_bytes() for path in recording_files(tmp_path / "recording"))
+    assert b"secret" not in data
+    assert b"billing-0" in data
+    assert b"billing-1" in data
 
 
 def test_of_much_traffic_the_last_is_kept() -> None:
