@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 import yaml
 
 from kcoord_wire.cli.main import main, parse
+from tests.support.public_names import CHANGING, PUBLIC, names_of
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -51,6 +55,24 @@ def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
         test()
     out = capsys.readouterr().out
     assert [expected for expected in SCRIPTS[name] if expected not in out] == []
+
+
+def imported(program: str) -> Iterator[tuple[str, str]]:
+    """Each name that a program imports of ours, with its module."""
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "kcoord_wire":
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def test_pages_import_what_they_say_is_public() -> None:
+    """The programs of the examples as well; a page of a design may use what is said to change."""
+    programs = [(name, "".join(re.findall(r"```python\n(.*?)```", text, re.S))) for name, text in TEXTS.items()]
+    programs += [(path.name, path.read_text("utf-8")) for path in (ROOT / "docs" / "examples").glob("*.py")]
+    used = {(module, each) for _, program in programs for module, each in imported(program)}
+    assert len(used) > 40
+    assert {module for module, _ in used} - set(PUBLIC) <= set(CHANGING)
+    assert [(module, name) for module, name in used if module in PUBLIC and name not in names_of(module)] == []
+    assert [name for name in CHANGING if not import_module(name)] == []
 
 
 def test_command_lines_parse() -> None:

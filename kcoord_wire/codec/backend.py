@@ -464,5 +464,6 @@ def _choose() -> tuple[str, ProgramClass, DispatchClass, FramesClass, Callable[[
     return "python", PythonProgram, PythonDispatch, _same, lambda: 0
 
 
+backend: str
 backend, program_class, dispatch_class, frames_class, _trim = _choose()
 plain_text = _native_plain_text if backend == "native" else _no_plain_text

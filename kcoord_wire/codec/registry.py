@@ -500,7 +500,7 @@ def _range(low: int, high: int) -> range:
     return range(low, high + 1) if low <= high else range(0)
 
 
-registry = packaged(INDEX, "kcoord_wire.messages", schema_root)
+registry: Final = packaged(INDEX, "kcoord_wire.messages", schema_root)
 
 
 def compile_schemas(path: str | Path | Texts, *more: str | Path | Texts) -> Registry:
@@ -547,8 +547,8 @@ def _find(cls: type, version: int, reading: bool, *, drop: bool = False) -> Prog
 
 
 _dispatch = dispatch_class(_find)
-encode = _dispatch.encode
-encode_into = _dispatch.encode_into
+encode: Final = _dispatch.encode
+encode_into: Final = _dispatch.encode_into
 decode: _Decode = _dispatch.decode
 
 
@@ -560,13 +560,13 @@ def decode_text(value: Buffer, *, family: str = "marshal", registry: Registry = 
     return text.decode_text(value, registry.text_programs(family))
 
 
-decode_prefixed = registry.frames.decode_prefixed
-decode_request = registry.frames.decode_request
-decode_response = registry.frames.decode_response
-encode_request = registry.frames.encode_request
-encode_request_into = registry.frames.encode_request_into
-encode_response = registry.frames.encode_response
-encode_response_into = registry.frames.encode_response_into
+decode_prefixed: Final = registry.frames.decode_prefixed
+decode_request: Final = registry.frames.decode_request
+decode_response: Final = registry.frames.decode_response
+encode_request: Final = registry.frames.encode_request
+encode_request_into: Final = registry.frames.encode_request_into
+encode_response: Final = registry.frames.encode_response
+encode_response_into: Final = registry.frames.encode_response_into
 _peek = PythonFrames(registry, registry).peek_request
 
 

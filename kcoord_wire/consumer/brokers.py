@@ -220,8 +220,8 @@ class Brokers:
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
-        self.metadata = Metadata()
-        self.metrics = Metrics()
+        self.metadata: Metadata = Metadata()
+        self.metrics: Metrics = Metrics()
         self._bootstrap = settings.addresses
         self._options = ConnectionSettings(
             client_id=settings.client_id,

@@ -121,7 +121,7 @@ class CommitFailedError(ConsumerError):
 
     def __init__(self, offsets: Offsets, error: ErrorCode) -> None:
         super().__init__(f"{error.name}: {error.meaning}")
-        self.offsets = dict(offsets)
+        self.offsets: Offsets = dict(offsets)
         self.error = error
 
 
@@ -141,7 +141,7 @@ class ListenerError(ConsumerError):
     def __init__(self, method: str, partitions: Collection[TopicPartition]) -> None:
         super().__init__(f"the listener's {method} has failed for {len(partitions)} partitions")
         self.method = method
-        self.partitions = frozenset(partitions)
+        self.partitions: frozenset[TopicPartition] = frozenset(partitions)
 
 
 class AssignmentError(ConsumerError):
@@ -175,7 +175,7 @@ class NoOffsetError(ConsumerError):
 
     def __init__(self, partitions: Collection[TopicPartition]) -> None:
         super().__init__(f"no offset is committed for {', '.join(f'{t}-{p}' for t, p in sorted(partitions))}")
-        self.partitions = frozenset(partitions)
+        self.partitions: frozenset[TopicPartition] = frozenset(partitions)
 
 
 class OffsetOutOfRangeError(ConsumerError):

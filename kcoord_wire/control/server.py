@@ -84,7 +84,7 @@ class ControlServer:
         self.token = token
         coordinator.keep_traffic()
         self._server = _Server(coordinator, port, token)
-        self.port = self._server.port
+        self.port: int = self._server.port
 
     @property
     def url(self) -> str:

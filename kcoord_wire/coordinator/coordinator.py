@@ -126,10 +126,11 @@ class Coordinator(Inspection, Service):
         if max(port, 0 if advertise is None else advertise[1]) + brokers - 1 > _LAST_PORT:
             raise ValueError(f"{brokers} brokers need as many ports in sequence, up to {_LAST_PORT}")
         super().__init__()
-        self.host, self.port = host, port
+        self.host: str = host
+        self.port: int = port
         self.ports: list[int] = []
         self._data_dir = None if data_dir is None else Path(data_dir)
-        self.metrics_port = metrics_port
+        self.metrics_port: int | None = metrics_port
         self._tls = tls
         self._advertise = advertise
         self._brokers = Brokers(  # endpoints are replaced once the sockets are open

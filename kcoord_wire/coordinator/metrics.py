@@ -174,7 +174,7 @@ class Metrics(Exporter):
     """
 
     def __init__(self) -> None:
-        self.peers = PeerCounters()
+        self.peers: PeerCounters = PeerCounters()
         self.faults: defaultdict[str, int] = defaultdict(int)
         self.read_groups: Callable[[], GroupCounts] = lambda: GroupCounts({}, 0)
         self.read_transactions: Callable[[], TransactionCounts] = lambda: TransactionCounts({}, 0, {})

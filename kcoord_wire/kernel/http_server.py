@@ -255,7 +255,8 @@ class _HttpPeer(FramedPeer):
     def __init__(self, owner: HttpServer) -> None:
         super().__init__(owner, owner.limits.max_frame_size)
         self.request: Request | HttpError | None = None
-        self.is_admitted = self.is_stream = False
+        self.is_admitted: bool = False
+        self.is_stream: bool = False
         self.room: Future[bool] | None = None
         self._has_end = False  # the client sends nothing more
         self._is_last = False  # the last answer was sent
@@ -268,7 +269,7 @@ class _HttpPeer(FramedPeer):
         self._counters.received_bytes += len(data)
         if self.is_closing:
             return  # read all the same: unread bytes would reset the connection before its client has the answer
-        self.active_at = time.monotonic()
+        self.active_at: float = time.monotonic()
         if self._framer is None:
             self._framer = RequestFramer(self._began)
         self._bodies = self._framer.feed(data)
@@ -331,12 +332,12 @@ class HttpServer(Peers[_HttpPeer]):
 
     def __init__(self, what: str, host: str, port: int, log: logging.Logger) -> None:
         super().__init__(_LIMITS, log)
-        self.port = port
+        self.port: int = port
         self._name = what
         self._host = host
         self._call: Callable[..., object]
         self._places = most_connections(self.limits.max_connections)
-        self.most = self._places + 1  # the last one is answered 503
+        self.most: int = self._places + 1  # the last one is answered 503
         self._at_work: set[_HttpPeer] = set()
         self._thread_name = f"kcoord-{what.replace(' ', '-')}"
         self._life = Background(what, self._serve, thread=self._thread_name)

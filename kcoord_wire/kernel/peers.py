@@ -106,10 +106,10 @@ class Peer(asyncio.Protocol):
     __slots__ = ("_lingering", "host", "is_choked", "limits", "transport")
 
     def __init__(self, limits: PeerLimits) -> None:
-        self.limits = limits
+        self.limits: PeerLimits = limits
         self.transport: asyncio.Transport | None = None
-        self.host = ""
-        self.is_choked = False
+        self.host: str = ""
+        self.is_choked: bool = False
         self._lingering: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -204,11 +204,12 @@ class FramedPeer(Peer):
 
     def __init__(self, owner: PeerOwner, frame_limit: int) -> None:
         super().__init__(owner.limits)
-        self.owner = owner
-        self.frame_limit = frame_limit
+        self.owner: PeerOwner = owner
+        self.frame_limit: int = frame_limit
         self.in_hand: Any = None
-        self.held = 0
-        self.opened_at = self.active_at = 0.0
+        self.held: int = 0
+        self.opened_at: float = 0.0
+        self.active_at: float = 0.0
         self.stuck_at: float | None = None
         self._receive = owner.receive
         self._counters = owner.counters
@@ -257,7 +258,7 @@ class FramedPeer(Peer):
             self.pump()
 
     def pause_writing(self) -> None:
-        self.is_choked = True
+        self.is_choked: bool = True
         self.stuck_at = time.monotonic()
         self._hold()
 
@@ -425,10 +426,10 @@ class Peers(Generic[F]):
 
     def __init__(self, limits: PeerLimits, log: logging.Logger, counters: PeerCounters | None = None) -> None:
         self.limits = limits
-        self.counters = counters or PeerCounters()
+        self.counters: PeerCounters = counters or PeerCounters()
         self.peers: dict[F, None] = {}  # in order, so that a simulation repeats
-        self.most = limits.max_connections
-        self.is_closed = False
+        self.most: int = limits.max_connections
+        self.is_closed: bool = False
         self._log = log
         self._lines = LogLimiter()
         self._held = 0

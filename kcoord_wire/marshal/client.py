@@ -302,7 +302,7 @@ class MarshalConsumer:
         check_id("client_id", client_id)
         if not topics:
             raise ValueError("there is no topic to consume")
-        self.settings = events.MemberSettings(
+        self.settings: events.MemberSettings = events.MemberSettings(
             group_id, client_id, new_instance_id(), tuple(topics), log.partitions, **settings
         )
         self._host = MemberHost(log, data, self.settings, batch_records, max_poll_interval_ms)

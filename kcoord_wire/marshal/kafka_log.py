@@ -293,7 +293,7 @@ class KafkaLog(Log):
         self._cluster = Cluster(bootstrap, config, LogError, _PURPOSE)
         self._kafka = self._cluster.kafka
         self._topic = topic
-        self.partitions = len(self._cluster.partitions(topic, HOW_TO_CREATE))
+        self.partitions: int = len(self._cluster.partitions(topic, HOW_TO_CREATE))
         timeout_ms = max(1, round(timeout_s * 1000))
         sending = {**_APPENDING, "message.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
         self._producer = self._cluster.make(self._kafka.Producer, sending, _APPENDING_DEFAULTS)

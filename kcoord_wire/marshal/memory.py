@@ -179,7 +179,7 @@ class MemoryLog(Log):
     """
 
     def __init__(self, broker: MemoryBroker, topic: str = "__marshal") -> None:
-        self.partitions = broker.partitions(topic)
+        self.partitions: int = broker.partitions(topic)
         if not self.partitions:
             raise LogError(f"there is no topic {topic}")
         self._broker = broker

@@ -437,8 +437,8 @@ class RecordingWriter:
         fsync: bool = False,
         flush_at: int | None = _FLUSH_AT,
     ) -> None:
-        self.folder = Path(folder)
-        self.records = 0
+        self.folder: Path = Path(folder)
+        self.records: int = 0
         self._crc32c = _crc32c()
         self._max_file_bytes = max_file_bytes
         self._max_file_ns = None if max_file_seconds is None else int(max_file_seconds * 1e9)

@@ -210,7 +210,7 @@ class Brokers:
     ) -> None:
         self.own = own
         self.known: dict[int, BrokerAddress] = {}
-        self.is_taken = False
+        self.is_taken: bool = False
         self._path = broker_path(own.broker_id)
         self._record = broker_record(own.host, own.port)
         self._session_id = 0

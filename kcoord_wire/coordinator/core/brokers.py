@@ -109,13 +109,13 @@ class Brokers:
     def __init__(
         self, endpoints: Iterable[Endpoint], *, offsets_partitions: int = 50, transactions_partitions: int = 50
     ) -> None:
-        self.endpoints = list(endpoints)
+        self.endpoints: list[Endpoint] = list(endpoints)
         self.loading: frozenset[int] = frozenset()
         self.has_groups = self.has_transactions = False
-        self.is_plain = len(self.endpoints) == 1
+        self.is_plain: bool = len(self.endpoints) == 1
         self._runs = [True] * len(self.endpoints)
-        self.groups = self.place(OFFSETS_TOPIC, offsets_partitions)
-        self.transactions = self.place(TRANSACTIONS_TOPIC, transactions_partitions)
+        self.groups: Leaders = self.place(OFFSETS_TOPIC, offsets_partitions)
+        self.transactions: Leaders = self.place(TRANSACTIONS_TOPIC, transactions_partitions)
 
     # ---- brokers
 

@@ -394,7 +394,7 @@ class LoggedMachine(ABC):
     """
 
     def __init__(self, config: GroupConfig | None) -> None:
-        self.config = config or GroupConfig()
+        self.config: GroupConfig = config or GroupConfig()
         self._timers = Timers()
         self._effects = EffectCollector()
         self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -58,8 +58,8 @@ class VirtualClock:
     __slots__ = ("_plans", "_serial", "steps", "time_ms", "trace")
 
     def __init__(self) -> None:
-        self.time_ms = EPOCH_MS
-        self.steps = 0
+        self.time_ms: int = EPOCH_MS
+        self.steps: int = 0
         self.trace: list[TraceLine] = []
         self._plans: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []  # a heap
         self._serial = 0

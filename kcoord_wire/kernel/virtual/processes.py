@@ -54,14 +54,14 @@ class Process:
     )
 
     def __init__(self, clock: VirtualClock, name: str, host: str, machine: Machine, random: Random) -> None:
-        self.name = name
-        self.host = host
-        self.machine = machine
-        self.random = random
-        self.is_alive = True
+        self.name: str = name
+        self.host: str = host
+        self.machine: Machine = machine
+        self.random: Random = random
+        self.is_alive: bool = True
         self.connection: VirtualConnection | None = None
-        self.cut_until = 0
-        self.paused_until = 0
+        self.cut_until: int = 0
+        self.paused_until: int = 0
         self._clock = clock
         self._inbox: list[Any] = []
         self._wakes_at = NEVER

@@ -153,9 +153,9 @@ class SimulationFailure(AssertionError):
 
     def __init__(self, script: Script[Any], violation: ViolationError, trace: Sequence[TraceLine] = ()) -> None:
         self.script = script
-        self.seed = script.seed
+        self.seed: int = script.seed
         self.violation = violation
-        self.law = violation.law
+        self.law: str = violation.law
         last = "".join(f"# {str(line)[:200]}\n" for line in trace[-_LAST_LINES:])
         super().__init__(
             f"{violation}\n{last}# seed {script.seed}; to replay:\n{_imports(script)}\nrun_script({script!r})"

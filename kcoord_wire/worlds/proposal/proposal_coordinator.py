@@ -257,8 +257,8 @@ class Coordinator(ABC):
 
     def __init__(self, settings: CoordinatorSettings, boot: int, saved: Save | None, now: int) -> None:
         self.settings = settings
-        self.phase = Phase.EMPTY
-        self.generation = 0
+        self.phase: Phase = Phase.EMPTY
+        self.generation: int = 0
         self.members: dict[str, Registration] = {}
         self._boot = boot
         self._named = 0

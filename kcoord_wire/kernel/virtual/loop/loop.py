@@ -70,7 +70,7 @@ class Process:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.is_alive = True
+        self.is_alive: bool = True
         self.parked: list[asyncio.Handle] = []
         self.transports: dict[MemoryTransport, None] = {}
         self._paused_until: float | None = None
@@ -116,7 +116,7 @@ class Host:
         self.world = world
         self.name = name
         self.address = address
-        self.process = Process(self)
+        self.process: Process = Process(self)
         self.listeners: dict[int, MemoryServer] = {}
         self.last_port = 0
 
@@ -228,7 +228,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __init__(self, *, max_seconds: float, max_steps: int) -> None:
         super().__init__()
-        self.steps = 0
+        self.steps: int = 0
         self._now = BOOTED_S
         self._ends_at = BOOTED_S + max_seconds
         self._max_steps = max_steps
@@ -409,17 +409,31 @@ class VirtualLoop(asyncio.BaseEventLoop):
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         return self.network.listen(protocol_factory, host, port, **options)
 
-    add_reader = remove_reader = _refused("add_reader")
-    add_writer = remove_writer = _refused("add_writer")
-    add_signal_handler = remove_signal_handler = _refused("add_signal_handler")
-    sock_recv = sock_recv_into = sock_recvfrom = sock_recvfrom_into = _refused("sock_recv")
-    sock_sendall = sock_sendto = sock_sendfile = sendfile = _refused("sock_sendall")
-    sock_connect = sock_accept = connect_accepted_socket = _refused("sock_connect")
-    create_datagram_endpoint = _refused("create_datagram_endpoint")
-    create_unix_connection = create_unix_server = _refused("create_unix_connection")
-    connect_read_pipe = connect_write_pipe = _refused("connect_read_pipe")
-    subprocess_exec = subprocess_shell = _refused("subprocess_exec")
-    getnameinfo = _refused("getnameinfo")
+    add_reader: Any = _refused("add_reader")
+    remove_reader: Any = _refused("add_reader")
+    add_writer: Any = _refused("add_writer")
+    remove_writer: Any = _refused("add_writer")
+    add_signal_handler: Any = _refused("add_signal_handler")
+    remove_signal_handler: Any = _refused("add_signal_handler")
+    sock_recv: Any = _refused("sock_recv")
+    sock_recv_into: Any = _refused("sock_recv")
+    sock_recvfrom: Any = _refused("sock_recv")
+    sock_recvfrom_into: Any = _refused("sock_recv")
+    sock_sendall: Any = _refused("sock_sendall")
+    sock_sendto: Any = _refused("sock_sendall")
+    sock_sendfile: Any = _refused("sock_sendall")
+    sendfile: Any = _refused("sock_sendall")
+    sock_connect: Any = _refused("sock_connect")
+    sock_accept: Any = _refused("sock_connect")
+    connect_accepted_socket: Any = _refused("sock_connect")
+    create_datagram_endpoint: Any = _refused("create_datagram_endpoint")
+    create_unix_connection: Any = _refused("create_unix_connection")
+    create_unix_server: Any = _refused("create_unix_connection")
+    connect_read_pipe: Any = _refused("connect_read_pipe")
+    connect_write_pipe: Any = _refused("connect_read_pipe")
+    subprocess_exec: Any = _refused("subprocess_exec")
+    subprocess_shell: Any = _refused("subprocess_exec")
+    getnameinfo: Any = _refused("getnameinfo")
 
 
 def _nothing() -> None:

@@ -62,11 +62,13 @@ class VirtualWorld:
         max_steps: int = 5_000_000,
     ) -> None:
         self.seed = seed
-        self.random = Random(f"{seed}/world")
+        self.random: Random = Random(f"{seed}/world")
         self.trace: list[TraceLine] = []
         self.killed: list[Process] = []
-        self.loop = VirtualLoop(max_seconds=max_seconds, max_steps=max_steps)
-        self.network = VirtualNetwork(self.loop, seed, self.record, lambda: int(self.wall() * 1000), latency_ms)
+        self.loop: VirtualLoop = VirtualLoop(max_seconds=max_seconds, max_steps=max_steps)
+        self.network: VirtualNetwork = VirtualNetwork(
+            self.loop, seed, self.record, lambda: int(self.wall() * 1000), latency_ms
+        )
         self.loop.network = self.network
         self._failed: asyncio.Future[Any] = self.loop.create_future()
         self._has_begun = self._has_ended = False
