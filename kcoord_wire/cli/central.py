@@ -162,7 +162,7 @@ class Serve(Command):
         Positive | None,
         Option("rewrite: into so many the groups are divided, if this is the first broker", "N"),
     ] = None
-    log_format: LogFormat = "text"
+    format: LogFormat = "text"
 
     def __post_init__(self) -> None:
         topics_of(self.topics)
@@ -198,7 +198,7 @@ class Serve(Command):
         settings = _settings_class(self.design)(**given)
         topics = topics_of(self.topics)
         check_broker(self.broker_id, topics)
-        log_to_stderr(JsonLines() if self.log_format == "json" else None)
+        log_to_stderr(JsonLines() if self.format == "json" else None)
         allow_many_connections()
         with ExitStack() as stack, until_terminated():
             zookeeper = self.zookeeper

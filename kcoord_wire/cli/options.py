@@ -78,6 +78,7 @@ class Option(NamedTuple):
     :ivar one_of: options of the same word exclude each other
     :ivar required: one of these has to be given
     :ivar section: heading of the help under which it stands
+    :ivar formerly: an older name, which still works and is not shown
     """
 
     help: str
@@ -85,6 +86,7 @@ class Option(NamedTuple):
     one_of: str = ""
     required: bool = False
     section: str = ""
+    formerly: str = ""
 
 
 class Argument(NamedTuple):
@@ -116,7 +118,9 @@ class Parser(argparse.ArgumentParser):
             if word == "--":
                 break
             if word.startswith("--") and " " not in word and not any(each.startswith(name) for each in known):
-                options = [each for each in known if each.startswith("--")]
+                options = [
+                    each for each, action in known.items() if action.help != argparse.SUPPRESS and each[:2] == "--"
+                ]
                 self.error(f"there is no option {name}; {suggestion(name, options)}")
         return self.parse_args(words)
 
@@ -176,6 +180,8 @@ def _add(parser: Parser, places: dict[str, Any], field: Field[Any], hint: Any) -
         given["default"] = None  # what is appended would join a tuple's default
     option = f"--{field.name.rstrip('_').replace('_', '-')}"
     _place(parser, places, shown).add_argument(option, dest=field.name, required=is_required, **given)
+    if shown.formerly:
+        parser.add_argument(shown.formerly, dest=field.name, **{**given, "help": argparse.SUPPRESS})
 
 
 def _place(parser: Parser, places: dict[str, Any], shown: Option) -> Any:
@@ -333,13 +339,18 @@ Setting: TypeAlias = Annotated[tuple[str, str], parse_setting]
 LONGEST_INTERVAL_S: Final = 86_400
 Interval: TypeAlias = Annotated[int, whole(1, LONGEST_INTERVAL_S)]
 
-Format: TypeAlias = Annotated[Literal["text", "json"], Option("text for people, or JSON for programs")]
+Format: TypeAlias = Annotated[
+    Literal["text", "json"], Option("text for people, or JSON for programs: an object a line")
+]
 CapturedPorts: TypeAlias = Annotated[
     tuple[BrokerPort, ...],
     Option("only this port of a broker, in captures; may be repeated; found in the bytes if not given"),
 ]
 Groups: TypeAlias = Annotated[tuple[str, ...], Option("only this group; may be repeated", "ID")]
-LogFormat: TypeAlias = Annotated[Literal["text", "json"], Option("form of the log on stderr")]
+LogFormat: TypeAlias = Annotated[
+    Literal["text", "json"],
+    Option("of the log on stderr: text for people, or JSON for programs, an object a line", formerly="--log-format"),
+]
 Plots: TypeAlias = Annotated[tuple[PlotPath, ...], Option("write a plot as .svg or .png; may be repeated", "FILE")]
 KafkaConfig: TypeAlias = Annotated[
     tuple[Setting, ...], Option("a setting of librdkafka, as in sasl.username=me; may be repeated", "NAME=VALUE")

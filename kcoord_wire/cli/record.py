@@ -10,14 +10,17 @@ Laws:
 
 from __future__ import annotations
 
+import json
+import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from kcoord_wire.cli.options import Command, Option, Seconds, Size, UsageError
 from kcoord_wire.cli.output import complain
 from kcoord_wire.cli.process import (
+    JsonLines,
     allow_many_connections,
     load_certificate,
     log_to_stderr,
@@ -92,6 +95,9 @@ class Record(Command):
     max_file_seconds: Annotated[Seconds | None, Option("or at this age of a file (default: never)", "SECONDS")] = None
     fsync: Annotated[bool, Option("sync each write to disk, every few milliseconds")] = False
     progress: Annotated[Seconds | None, Option("interval of the counters on stderr", "SECONDS")] = None
+    format: Annotated[
+        Literal["text", "json"], Option("of log and counters on stderr: text for people, or JSON, an object a line")
+    ] = "text"
 
     def __post_init__(self) -> None:
         files = (self.upstream_ca, self.upstream_cert, self.upstream_key)
@@ -124,7 +130,7 @@ class Record(Command):
             max_file_seconds=self.max_file_seconds,
             fsync=self.fsync,
         )
-        log_to_stderr()
+        log_to_stderr(JsonLines() if self.format == "json" else None)
         allow_many_connections()
         began: float | None = None
         try:
@@ -139,17 +145,21 @@ class Record(Command):
                     )
                 print(f"kcoord records on {recorder.address} what goes to {self.upstream}, in {self.out}", flush=True)
                 while not recorder.wait(self.progress):
-                    _print_counters(recorder, began)
+                    _print_counters(recorder, began, self.format)
         finally:
             recorder.stop()
             if began is not None:
-                _print_counters(recorder, began)
+                _print_counters(recorder, began, self.format)
         if recorder.failure is not None:
             raise OSError(f"{self.out}: the recording is not complete: {recorder.failure.strerror or recorder.failure}")
 
 
-def _print_counters(recorder: Recorder, began: float) -> None:
+def _print_counters(recorder: Recorder, began: float, form: str) -> None:
     c = recorder.counters
+    if form == "json":
+        line = {"event": "counters", "seconds": round(time.monotonic() - began, 3), **asdict(c)}
+        print(json.dumps(line), file=sys.stderr, flush=True)
+        return
     text = (
         f"{time.monotonic() - began:.0f} s: {c.connections} connections ({c.open} open), "
         f"{c.requests} requests, {c.responses} responses, {(c.request_bytes + c.response_bytes) / 1e6:.1f} MB; "

@@ -180,7 +180,7 @@ class Serve(Command):
         Path | None,
         Option("write the token of --control here, for its owner alone, instead of printing it", "FILE"),
     ] = None
-    log_format: LogFormat = "text"
+    format: LogFormat = "text"
 
     def __post_init__(self) -> None:
         topics_of(self.topics)
@@ -230,10 +230,14 @@ class Serve(Command):
             as_version=self.as_version,
             metrics_port=self.metrics_port,
         )
-        log_to_stderr(_Lines() if self.log_format == "json" else None)
+        log_to_stderr(_Lines() if self.format == "json" else None)
         allow_many_connections()
         try:
-            with named_host(f"--host {self.host}"), until_terminated(), ExitStack() as stack:
+            with (
+                named_host(f"--host {self.host}"),
+                until_terminated(),
+                ExitStack() as stack,
+            ):
                 coordinator.start()
                 relax_gc()
                 metrics = "" if coordinator.metrics_port is None else f", metrics on port {coordinator.metrics_port}"

@@ -27,11 +27,13 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
-from kcoord_wire.cli.options import Argument, Command, Option, Positive, UsageError, decimal, whole
+from kcoord_wire.cli.options import Argument, Command, Format, Option, Positive, UsageError, decimal, whole
+from kcoord_wire.cli.output import print_json
 
 if TYPE_CHECKING:
     from kcoord_wire.clients.bugs import ClientBug
     from kcoord_wire.kernel.virtual.scripts import Report, Script
+    from kcoord_wire.worlds.consumer_groups.search import Found
 
 
 class Outcome(NamedTuple):
@@ -102,6 +104,26 @@ class Totals:
             self.failed.append(outcome.seed)
             print(f"\nseed {outcome.seed} fails:\n{outcome.failure}\n", file=sys.stderr, flush=True)
 
+    @property
+    def shortest(self) -> Outcome | None:
+        """Of the runs that broke the law that may be broken, the one with the fewest actions."""
+        return min(self.found, key=lambda outcome: (outcome.actions, outcome.seed), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it; the scripts of seeds that fail are on stderr."""
+        return {
+            "seeds": self.seeds,
+            "done": self.done,
+            "steps": self.steps,
+            "seconds": round(time.monotonic() - self.started, 3),
+            self.counted: self.count,
+            "slowest_ms": self.slowest_ms,
+            "failed": sorted(self.failed),
+            "found": sorted(outcome.seed for outcome in self.found),
+            "shortest": None if self.shortest is None else self.shortest.failure,
+            "others": {kind: {"count": self.others[kind], "seeds": seeds} for kind, seeds in self.seeds_of.items()},
+        }
+
     def __str__(self) -> str:
         speed = self.steps / max(time.monotonic() - self.started, 1e-9)
         return (
@@ -128,6 +150,7 @@ class World(Command):
     ] = range(100)
     steps: Annotated[Positive | None, Option("stop after so many delivered events", "N")] = None
     jobs: Annotated[Positive, Option("processes (default: one per core)", "N")] = os.cpu_count() or 1
+    format: Format = "text"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -151,15 +174,19 @@ class World(Command):
         try:
             self._run(partial(_try_seed, make_script), totals)
         finally:
-            print(totals)
-            settled = f"settled at most {totals.slowest_ms:,} virtual ms after the last fault"
-            print(f"{totals.count:,} {self.COUNTED}; {settled}")
+            if self.format == "json":
+                print_json({"world": self.WORLD, **totals.to_json()})
+            else:
+                print(totals)
+                settled = f"settled at most {totals.slowest_ms:,} virtual ms after the last fault"
+                print(f"{totals.count:,} {self.COUNTED}; {settled}")
         if totals.failed:
             raise ValueError(f"seeds that break a law: {' '.join(map(str, sorted(totals.failed)))}")
-        if totals.found:
-            shortest = min(totals.found, key=lambda outcome: (outcome.actions, outcome.seed))
+        if self.format == "json":
+            return
+        if totals.shortest is not None:
             print(f"{len(totals.found)} of {totals.done} runs: {self.ALLOWED[1]}; the shortest script:")
-            print(shortest.failure)
+            print(totals.shortest.failure)
         self.conclude(totals, make_script)
 
     def conclude(self, totals: Totals, make_script: Callable[[int], Any]) -> None:
@@ -304,14 +331,37 @@ class ConsumerGroups(World):
             is_static=self.static,
         )
         found = search(bounds, _show if sys.stderr.isatty() else None)
-        extent = "all there are within these bounds" if found.is_whole else f"those within {found.depth} steps"
-        print(f"{found.states:,} states, {extent}; {found.steps:,} steps between them, the deepest after {found.depth}")
-        print(f"{found.coordinators:,} states of the coordinator; {found.cpu_s:.1f} s of the processor")
+        if self.format == "json":
+            _print_search(found)
+        else:
+            _show_search(found)
         if found.violation is not None:
-            print("a shortest run that breaks a law:")
-            for step in found.run:
-                print(f"  {step}")
             raise ValueError(str(found.violation))
+
+
+def _print_search(found: Found) -> None:
+    run = None if found.violation is None else [str(step) for step in found.run]
+    print_json(
+        {
+            "states": found.states,
+            "is_whole": found.is_whole,
+            "depth": found.depth,
+            "steps": found.steps,
+            "coordinators": found.coordinators,
+            "cpu_s": round(found.cpu_s, 3),
+            "violation": run,
+        }
+    )
+
+
+def _show_search(found: Found) -> None:
+    extent = "all there are within these bounds" if found.is_whole else f"those within {found.depth} steps"
+    print(f"{found.states:,} states, {extent}; {found.steps:,} steps between them, the deepest after {found.depth}")
+    print(f"{found.coordinators:,} states of the coordinator; {found.cpu_s:.1f} s of the processor")
+    if found.violation is not None:
+        print("a shortest run that breaks a law:")
+        for step in found.run:
+            print(f"  {step}")
 
 
 def _show(depth: int, states: int) -> None:
@@ -443,6 +493,7 @@ class Bug(Command):
     list: Annotated[bool, Option("list the bugs")] = False
     seed: Annotated[Count, Option("of the virtual cluster", "N")] = 0
     explain: Annotated[bool, Option("analyze the frames too (extra analyze)")] = False
+    format: Format = "text"
 
     def run(self) -> None:
         """List the bugs, or play one.
@@ -453,12 +504,25 @@ class Bug(Command):
 
         if self.list:
             for bug in CLIENT_BUGS.values():
+                if self.format == "json":
+                    print_json(_bug_to_json(bug))
+                    continue
                 print(f"{bug.name:<16} {_versions(bug)}\n    {bug.shape}")
             return
         if self.name is None or self.name not in CLIENT_BUGS:
             problem = "no bug is named" if self.name is None else f"no bug is called {self.name!r}"
             raise UsageError(f"{problem}; there are {', '.join(CLIENT_BUGS)}")
-        _play(CLIENT_BUGS[self.name], self.seed, explain=self.explain)
+        bug = CLIENT_BUGS[self.name]
+        played = {title: _play(bug, self.seed, is_present, self.explain) for title, is_present in _COLUMNS}
+        if self.format == "json":
+            print_json(_bug_to_json(bug) | {"played": played})
+        else:
+            _print_bug(bug, played)
+
+
+def _bug_to_json(bug: ClientBug) -> dict[str, Any]:
+    facts = {"since": bug.since, "fixed": list(bug.fixed), "shape": bug.shape, "reference": bug.reference}
+    return {"name": bug.name, **facts}
 
 
 def _versions(bug: ClientBug) -> str:
@@ -466,17 +530,21 @@ def _versions(bug: ClientBug) -> str:
     return f"{since}fixed in {', '.join(bug.fixed)}" if bug.fixed else "open"
 
 
-def _play(bug: ClientBug, seed: int, *, explain: bool) -> None:
+def _play(bug: ClientBug, seed: int, is_present: bool, explain: bool) -> dict[str, Any]:
+    """Return what a group has suffered, and what the detectors find where that is asked for."""
     from kcoord_wire.worlds.group.bug_scripts import play_bug
 
+    frames = _Frames()
+    _, damage = play_bug(bug.name, is_present=is_present, seed=seed, tap=frames)
+    return {"damage": asdict(damage), "findings": _explained(frames) if explain else []}
+
+
+def _print_bug(bug: ClientBug, played: dict[str, dict[str, Any]]) -> None:
     print(f"{bug.name} ({_versions(bug)})\n{bug.shape}\n{bug.reference}")
-    for title, is_present in _COLUMNS:
-        frames = _Frames()
-        _, damage = play_bug(bug.name, is_present=is_present, seed=seed, tap=frames)
-        print(f"\n{title}: {', '.join(f'{key} {value}' for key, value in asdict(damage).items())}")
-        if explain:
-            for line in _explained(frames):
-                print(f"  {line}")
+    for title, each in played.items():
+        print(f"\n{title}: {', '.join(f'{key} {value}' for key, value in each['damage'].items())}")
+        for line in each["findings"]:
+            print(f"  {line}")
 
 
 class _Frames(list[tuple[int, str, str, bytes]]):

@@ -40,9 +40,9 @@ def stack() -> Iterator[ExitStack]:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_signals_end_the_session(zookeeper: Ensemble, stack: ExitStack, number: int, status: int) -> None:
     connect = zookeeper.connect + chroot_of_its_own()
-    first = stack.enter_context(BrokerProcess(connect, 1, "--topics", "orders:4", "--log-format", "json"))
+    first = stack.enter_context(BrokerProcess(connect, 1, "--topics", "orders:4", "--format", "json"))
     first.wait_for('"event": "elected"')
-    second = stack.enter_context(BrokerProcess(connect, 2, "--topics", "orders:4", "--log-format", "json"))
+    second = stack.enter_context(BrokerProcess(connect, 2, "--topics", "orders:4", "--format", "json"))
     assert first.end(number) == status
     second.wait_for('"event": "elected"')
     events = [json.loads(line) for line in second.log.splitlines()]

@@ -155,3 +155,19 @@ def test_topics_may_be_in_one_text_or_several() -> None:
     for text in ("", "orders", "orders:", ":1", "orders:x", "orders:1,"):
         with pytest.raises(ValueError, match="NAME:PARTITIONS"):
             parse_topics(text)
+
+
+def test_a_former_name_works_and_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Renamed(Command):
+        """Have an option with another name than once."""
+
+        format: Annotated[Literal["text", "json"], Option("how", formerly="--log-format")] = "text"
+
+    for words in (["--log-format", "json"], ["--format", "json"]):
+        assert read_command(Renamed, "kcoord renamed", words).format == "json"
+    with pytest.raises(SystemExit):
+        read_command(Renamed, "kcoord renamed", ["--help"])
+    assert "--log-format" not in capsys.readouterr().out
+    with pytest.raises(UsageError, match="did you mean --format"):
+        read_command(Renamed, "kcoord renamed", ["--log-formats", "json"])

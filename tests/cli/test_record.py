@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import signal
@@ -123,6 +124,7 @@ def test_everything_at_once(record: Start, tmp_path: Path) -> None:
             *("--upstream", broker.address, "--upstream-tls", "--upstream-ca", files["ca"]),
             *("--upstream-cert", files["cert"], "--upstream-key", files["key"]),
             *("--max-file", "1K", "--fsync", "--progress", "0.2", "--no-rewrite", "--apis", "all", "--max-frame", "1M"),
+            *("--format", "json"),
         )
         with Wire(recording.address) as wire:
             (known,) = wire.call(kw.MetadataRequest(topics=None), 12).brokers
@@ -132,7 +134,9 @@ def test_everything_at_once(record: Start, tmp_path: Path) -> None:
             time.sleep(1.5)  # several times --progress
         status, _, errors = recording.end()
     assert status == 0
-    assert len(re.findall("kcoord: .* s: 1 connections", errors)) >= 2
+    counters = [line for line in map(json.loads, errors.splitlines()) if line["event"] == "counters"]
+    assert len(counters) >= 2
+    assert (counters[-1]["connections"], counters[-1]["requests"], counters[-1]["cut"]) == (1, 21, 0)
     assert len(recording_files(tmp_path / "out")) > 2
     assert len([r for r in recorded(tmp_path) if r.direction in ("request", "response")]) == 42
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -155,3 +156,26 @@ def test_explain_shows_what_the_frames_say(kcoord: Run) -> None:
     assert "stuck_completing (critical)" in with_bug
     assert "librdkafka 2.6.0 has a known bug that does this, librdkafka#4783, fixed in 2.6.1" in with_bug
     assert without.endswith("  no finding\n")
+
+
+def test_summaries_are_json_for_programs(kcoord) -> None:
+    status, out, _ = kcoord("simulate", "--seeds", "0:3", "--jobs", "1", "--format", "json")
+    found = json.loads(out)
+    assert (status, found["world"], found["done"], found["failed"]) == (0, "group", 3, [])
+    assert found["rebalances"] > 0
+    status, out, _ = kcoord(
+        "simulate", "marshal", "--jobs", "1", "--seeds", "0:4", "--rules", "library", "--format", "json"
+    )
+    assert status == 0
+    assert all(each["count"] and each["seeds"] for each in json.loads(out)["others"].values())
+    status, out, _ = kcoord("simulate", "consumer-groups", "--search", "--depth", "2", "--format", "json")
+    assert (status, json.loads(out)["is_whole"], json.loads(out)["violation"]) == (0, False, None)
+
+
+def test_bugs_are_json_for_programs(kcoord) -> None:
+    _, out, _ = kcoord("simulate", "bug", "--list", "--format", "json")
+    names = [json.loads(line)["name"] for line in out.splitlines()]
+    assert "KAFKA-14639" in names
+    _, out, _ = kcoord("simulate", "bug", "KAFKA-14639", "--format", "json")
+    played = json.loads(out)["played"]
+    assert played["with the bug"]["damage"] != played["without"]["damage"]

@@ -26,7 +26,7 @@ class Served(Process):
         command = [str(Path(sys.executable).with_name("kcoord")), "serve", "--port", str(port)]
         command += ["--data-dir", str(data_dir)]
         command += ["--topics", ",".join(f"{name}:{partitions}" for name, partitions in topics.items())]
-        command += ["--log-format", "json"]
+        command += ["--format", "json"]
         for setting in "group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=200":
             command += ["--config", setting]
         self.topics = topics
