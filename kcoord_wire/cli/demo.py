@@ -28,7 +28,8 @@ from types import TracebackType
 from typing import IO, Annotated, Any, Final, Self
 
 from kcoord_wire.cli.options import Command, Format, Option
-from kcoord_wire.cli.output import complain, make_writable
+from kcoord_wire.cli.output import make_writable
+from kcoord_wire.cli.process import saying_what_is_kept
 from kcoord_wire.extras import MissingLibraryError, lacking, require
 
 _NEEDED: Final = ("serve", "analyze", "kafka")
@@ -72,11 +73,8 @@ class Demo(Command):
         shutil.rmtree(recording, ignore_errors=True)
         make_writable(recording)
         began = time.monotonic()
-        try:
+        with saying_what_is_kept(lambda: f"the recording so far is in {recording}: kcoord analyze {recording}"):
             _record(recording, lambda text: _say(text, began))
-        except KeyboardInterrupt:
-            complain(f"the recording so far is in {recording}: kcoord analyze {recording}")
-            raise
         _say("done; this is what the recording shows:\n", began)
         Analyze(source=(str(recording),), out=self.out / "report", format=self.format, quiet=True).run()
 

@@ -4,6 +4,7 @@ stderr.
 Laws:
 
 * SIGTERM ends the block of `until_terminated` in the same order as Ctrl-C; from then on either signal kills at once.
+* An interrupt (Ctrl-C) of a block of `saying_what_is_kept` says where to find what the command has written.
 * After `stop_on_signals` the first of both signals stops, and the second kills at once.
 """
 
@@ -19,6 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from kcoord_wire.cli.output import complain
 
 if TYPE_CHECKING:
     import ssl
@@ -41,6 +44,20 @@ def until_terminated() -> Iterator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def saying_what_is_kept(what: Callable[[], str]) -> Iterator[None]:
+    """Say on stderr what an interrupt of the block has left on disk.
+
+    :param what: returns the sentence; empty for nothing
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if sentence := what():
+            complain(sentence)
+        raise
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

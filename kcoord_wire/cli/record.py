@@ -26,6 +26,7 @@ from kcoord_wire.cli.process import (
     log_to_stderr,
     named_host,
     require_files,
+    saying_what_is_kept,
     until_terminated,
 )
 from kcoord_wire.kernel.net import parse_address
@@ -133,8 +134,12 @@ class Record(Command):
         log_to_stderr(JsonLines() if self.format == "json" else None)
         allow_many_connections()
         began: float | None = None
+
+        def kept() -> str:
+            return "" if began is None else f"the recording is in {self.out}: kcoord analyze {self.out}"
+
         try:
-            with named_host(f"--listen {self.listen}"), until_terminated():
+            with saying_what_is_kept(kept), named_host(f"--listen {self.listen}"), until_terminated():
                 recorder.start()
                 began = time.monotonic()
                 host = parse_address(self.listen)[0]

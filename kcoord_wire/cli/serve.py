@@ -38,6 +38,7 @@ from kcoord_wire.cli.process import (
     named_host,
     relax_gc,
     require_files,
+    saying_what_is_kept,
     until_terminated,
 )
 
@@ -234,6 +235,7 @@ class Serve(Command):
         allow_many_connections()
         try:
             with (
+                saying_what_is_kept(self._kept),
                 named_host(f"--host {self.host}"),
                 until_terminated(),
                 ExitStack() as stack,
@@ -253,6 +255,9 @@ class Serve(Command):
             ) from error
         finally:
             coordinator.stop()
+
+    def _kept(self) -> str:
+        return "" if self.data_dir is None else f"groups, offsets and topics are kept in {self.data_dir}"
 
 
 def _control(coordinator: Coordinator, args: Serve, stack: ExitStack) -> str:

@@ -117,7 +117,10 @@ def test_signals_end_it_in_order(serve: Start, tmp_path: Path, number: int, stat
         assert other.send(VERSIONS, 3)  # so that the one before has come
         while wire.call(kw.DescribeGroupsRequest(groups=["g"]), 5).groups[0].group_state != "PreparingRebalance":
             pass
-        assert served.end(number)[:2] == (status, "")
+        ended, out, errors = served.end(number)
+        assert (ended, out) == (status, "")
+        kept = f"kcoord: groups, offsets and topics are kept in {tmp_path}\n"
+        assert (kept in errors) == (number == signal.SIGINT)
         assert other.receive(parked).error_code == 16
     with Wire(serve("--topics", "orders:12", "--data-dir", str(tmp_path)).address) as wire:
         assert committed(wire, "simple") == 7
