@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.cli.main import COMMANDS, parse
+from kcoord_wire.cli.main import COMMANDS, make_parser, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 COOPERATIVE = str(ROOT / "tests" / "data" / "captures" / "cooperative.pcap")
@@ -125,6 +126,12 @@ def test_an_unexpected_error_is_one_line(kcoord, monkeypatch: pytest.MonkeyPatch
     assert kcoord("capture", COOPERATIVE) == (1, "", "kcoord: unexpected OverflowError: int too big to convert\n")
 
 
+def examples(command: str, text: str) -> list[list[str]]:
+    """The command lines in the help of a command, without those before and after it in a pipeline."""
+    pattern = rf"^ +(?:.* \| )?kcoord ({command}(?: [^|>&\n]*)?)"
+    return [shlex.split(line) for line in re.findall(pattern, text.replace("\\\n", " "), re.MULTILINE)]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_examples_that_parse(
     kcoord, capsys: pytest.CaptureFixture[str], command: str
@@ -134,12 +141,21 @@ def test_every_command_has_help_with_examples_that_parse(
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert text.startswith(f"usage: kcoord {command} ")
-    if not COMMANDS[command][0]:
-        return
-    examples = re.findall(rf"^ +(?:.* \| )?kcoord ({command} [^|>&\n]*)", text.replace("\\\n", " "), re.MULTILINE)
-    assert examples
-    for line in examples:
-        assert parse(shlex.split(line)), line
+    if COMMANDS[command][0]:
+        assert examples(command, text)
+    for line in examples(command, text):
+        assert not COMMANDS[command][0] or parse(line), line
+
+
+@pytest.mark.parametrize("command", ["schemas", "capture", "explain-line", "doctor", "completion", "man"])
+def test_examples_that_need_no_cluster_run(kcoord, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """Those of other commands need a broker, hours, or bytes that are too long for a help."""
+    files = {"trace.pcap": COOPERATIVE}
+    for words in examples(command, make_parser(command).format_help()):
+        piped = io.BytesIO(b"Attempt to heartbeat failed since group is rebalancing\n")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(piped))
+        status, out, _ = kcoord(*(files.get(word, word) for word in words))
+        assert (status, bool(out)) == (0, True), words
 
 
 def test_a_command_imports_no_other() -> None:
