@@ -79,7 +79,7 @@ def test_command_lines_parse() -> None:
     lines = [line for text in TEXTS.values() for line in re.findall(r"^ *kcoord ([^.].*)$", text, re.M)]
     assert len(lines) > 10
     for line in lines:
-        assert parse(shlex.split(line.partition(" #")[0])), line
+        assert parse(shlex.split(re.split(" [#|>]", line, maxsplit=1)[0])), line
 
 
 def test_the_bytes_of_the_codec_page_decode(capsys: pytest.CaptureFixture[str]) -> None:
