@@ -97,11 +97,10 @@ def check(message: DataclassInstance, version: int, *, registry: Registry = own_
 
 def _findings(table: _Table, value: Any, path: str) -> Iterator[Finding]:
     for rule in table.rules:
-        if _applies(rule, value):
-            held = getattr(value, rule.attribute)
-            for place, item in _places(held) if rule.each else [("", held)]:
-                if rule.is_refused(item):
-                    yield rule.finding._replace(path=f"{path}{rule.attribute}{place}")
+        held = getattr(value, rule.attribute)
+        for place, item in _places(held) if rule.each else [("", held)]:
+            if rule.is_refused(item) and _applies(rule, value):
+                yield rule.finding._replace(path=f"{path}{rule.attribute}{place}")
     for attribute, inner in table.inner:
         held = getattr(value, attribute)
         many = isinstance(held, Sequence)  # lists, and those of lazy messages
