@@ -64,6 +64,13 @@ class Counted(kw.HeartbeatRequest):
     count: int = 0
 
 
+def checked(message: kw.JoinGroupRequest) -> list[str]:
+    findings = kw.check(message, 7)
+    assert_type(findings, tuple[kw.Finding, ...])
+    assert_type(findings[0].error, ErrorCode | None)
+    return [f"{finding.path} {finding.rule}" for finding in findings]
+
+
 def own_classes(folder: str) -> bytes:
     own = kw.compile_schemas(folder)
     message = own["PingRequest"].cls()
