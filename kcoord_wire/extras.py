@@ -60,10 +60,10 @@ def require(name: str, extra: str, purpose: str) -> ModuleType:
 def extras() -> Mapping[str, tuple[str, ...]]:
     """Return the distributions that each extra brings on this platform, in the order of their names.
 
-    :raises PackageNotFoundError: this package is not installed, but found on the path
+    Without any where this package is not installed, but found on the path: nothing is known then.
     """
     direct: dict[str, set[str]] = {}
-    for text in requires(_PACKAGE) or ():
+    for text in _requirements():
         found = _REQUIREMENT.match(text)
         clauses = _CLAUSE.findall((found and found["marker"]) or "")
         if found is None or not all(_holds(*clause) for clause in clauses):
@@ -79,6 +79,13 @@ def extras() -> Mapping[str, tuple[str, ...]]:
         return set().union(*parts)
 
     return {extra: tuple(sorted(whole(extra))) for extra in direct}
+
+
+def _requirements() -> list[str]:
+    try:
+        return requires(_PACKAGE) or []
+    except PackageNotFoundError:
+        return []
 
 
 def _normal(name: str) -> str:
@@ -106,10 +113,6 @@ def installed_version(distribution: str) -> str | None:
 
 
 def lacking(*names: str) -> list[str]:
-    """Return the distributions of extras that are not installed.
-
-    :raises KeyError: there is no such extra
-    :raises PackageNotFoundError: this package is not installed
-    """
-    brought = sorted({each for name in names for each in extras()[name]})
+    """Return the distributions of extras that are not installed; none of an extra that is not known."""
+    brought = sorted({each for name in names for each in extras().get(name, ())})
     return [each for each in brought if installed_version(each) is None]

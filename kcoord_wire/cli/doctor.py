@@ -12,7 +12,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 _OF_DEVELOPERS: Final = ("dev", "native", "test")  # extras
 _SPARK: Final = "spark"
+_UNKNOWN: Final = "extras are unknown: the package is not installed, but found on the path"
 GOLDEN: Final = (
     (
         kw.JoinGroupRequest(
@@ -76,6 +76,8 @@ class Doctor(Command):
         :raises ValueError: a codec is wrong, or an extra that was named cannot be used
         """
         found = examined()
+        if self.extra and not found["extras"]:
+            raise UsageError(_UNKNOWN)
         for name in self.extra:
             if name not in found["extras"]:
                 raise UsageError(f"there is no extra {name}; {suggestion(name, found['extras'])}")
@@ -128,16 +130,12 @@ def _tested(make: ProgramClass | None) -> str:
 
 def _extras() -> dict[str, dict[str, Any]]:
     """Each extra with the versions of what it brings, and with what it lacks."""
-    try:
-        known = extras()
-    except PackageNotFoundError:
-        return {}
     return {
         name: {
             "installed": {each: found for each in brought if (found := installed_version(each))},
             "lacks": lacking(name),
         }
-        for name, brought in sorted(known.items())
+        for name, brought in sorted(extras().items())
         if name not in _OF_DEVELOPERS
     }
 
@@ -186,7 +184,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name} codec: {result}"
     yield ""
     if not found["extras"]:
-        yield "extras: unknown, since the package is not installed but found on the path"
+        yield _UNKNOWN
     for name, each in found["extras"].items():
         state = f"lacks {', '.join(each['lacks'])}" if each["lacks"] else "ok"
         versions = ", ".join(f"{library} {version}" for library, version in each["installed"].items())

@@ -13,6 +13,7 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.cli import doctor
 from kcoord_wire.codec.python import Program
+from kcoord_wire.extras import extras, lacking
 
 ROOT = Path(__file__).resolve().parents[2]
 Kcoord = Callable[..., tuple[int, str, str]]
@@ -47,6 +48,18 @@ def test_an_extra_that_is_asked_for_has_to_be_there(kcoord: Kcoord, monkeypatch:
     assert "records    lacks cramjam" in out
     status, _, err = kcoord("doctor", "serv")
     assert (status, err) == (2, "kcoord: there is no extra serv; did you mean serve?\n")
+
+
+def test_a_package_that_is_not_installed_has_no_extras(kcoord: Kcoord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcoord_wire.extras._PACKAGE", "kcoord_wire_elsewhere")
+    extras.cache_clear()
+    try:
+        status, out, _ = kcoord("doctor")
+        assert (status, lacking("serve")) == (0, [])
+        assert "extras are unknown" in out
+        assert kcoord("doctor", "serve")[0] == 2
+    finally:
+        extras.cache_clear()
 
 
 def test_spark_needs_java(kcoord: Kcoord, monkeypatch: pytest.MonkeyPatch) -> None:
