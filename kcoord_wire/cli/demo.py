@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -28,8 +29,8 @@ from types import TracebackType
 from typing import IO, Annotated, Any, Final, Self
 
 from kcoord_wire.cli.options import Command, Format, Option
-from kcoord_wire.cli.output import make_writable
-from kcoord_wire.cli.process import saying_what_is_kept
+from kcoord_wire.cli.output import complain, make_writable
+from kcoord_wire.cli.process import saying_what_is_kept, until_terminated
 from kcoord_wire.extras import MissingLibraryError, lacking, require
 
 _NEEDED: Final = ("serve", "analyze", "kafka")
@@ -73,8 +74,13 @@ class Demo(Command):
         shutil.rmtree(recording, ignore_errors=True)
         make_writable(recording)
         began = time.monotonic()
-        with saying_what_is_kept(lambda: f"the recording so far is in {recording}: kcoord analyze {recording}"):
+        kept, is_whole = f"the recording so far is in {recording}: kcoord analyze {recording}", False
+        with saying_what_is_kept(lambda: kept), until_terminated():
             _record(recording, lambda text: _say(text, began))
+            is_whole = True
+        if not is_whole:  # SIGTERM
+            complain(kept)
+            return
         _say("done; this is what the recording shows:\n", began)
         Analyze(source=(str(recording),), out=self.out / "report", format=self.format, quiet=True).run()
 
@@ -243,7 +249,7 @@ def _poll_too_rarely(address: str, group: str, times: int) -> None:
 
 
 def _producer(address: str) -> Any:
-    return require("confluent_kafka", "kafka", "kcoord demo").Producer({"bootstrap.servers": address})
+    return require("confluent_kafka", "kafka", "kcoord demo").Producer({"bootstrap.servers": address, "log_level": 0})
 
 
 def _librdkafka(address: str, group: str, assignor: str, more: dict[str, Any]) -> Any:
@@ -271,13 +277,18 @@ class _Holding:
 
     def gain(self, partitions: Iterable[Any]) -> None:
         """Print those besides."""
-        self._held |= {each.partition for each in partitions}
-        print(json.dumps(sorted(self._held)), flush=True)
+        self._show(self._held | {each.partition for each in partitions})
 
     def lose(self, partitions: Iterable[Any]) -> None:
         """Print those that are left."""
-        self._held -= {each.partition for each in partitions}
-        print(json.dumps(sorted(self._held)), flush=True)
+        self._show(self._held - {each.partition for each in partitions})
+
+    def _show(self, held: set[int]) -> None:
+        self._held = held
+        try:
+            print(json.dumps(sorted(held)), flush=True)
+        except BrokenPipeError:  # the demo was killed: there is no one to leave a group for
+            os._exit(1)
 
 
 def _run_librdkafka(settings: dict[str, str], ended: threading.Event) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,11 @@ def a_killed_member(address: str, stack: ExitStack, say: Callable[[str], None]) 
     group.stop("one", demo._Member.kill)
 
 
-def interrupted(address: str, stack: ExitStack, say: Callable[[str], None]) -> None:
+def interrupted(number: int, address: str, stack: ExitStack, say: Callable[[str], None]) -> None:
     group = demo._Group(stack, demo._producer(address), address, "billing", "range")
     group.start("one", demo.KCOORD)
     started[:] = group.members.values()
-    raise KeyboardInterrupt
+    signal.raise_signal(number)
 
 
 def test_it_records_and_explains(kcoord: Kcoord, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -40,11 +42,14 @@ def test_it_records_and_explains(kcoord: Kcoord, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "report" / "report.html").exists()
 
 
-def test_an_interrupt_says_what_was_written(kcoord: Kcoord, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(demo, "_live", interrupted)
-    status, out, err = kcoord("demo", "--out", str(tmp_path))
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_says_what_was_written(
+    kcoord: Kcoord, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, status: int
+) -> None:
+    monkeypatch.setattr(demo, "_live", partial(interrupted, number))
+    found, out, err = kcoord("demo", "--out", str(tmp_path))
     recording = tmp_path / "recording"
-    assert (status, out) == (130, "")
+    assert (found, out) == (status, "")
     assert err.splitlines()[-1] == f"kcoord: the recording so far is in {recording}: kcoord analyze {recording}"
     assert list(recording.glob("*.kcrec"))
     assert [member.status() is None for member in started] == [False]
