@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "decode": ("messages.Decode", "show the fields of a message"),
     "explain": ("messages.Explain", "show which bytes of a message hold which field"),
     "schemas": ("messages.Schemas", "list the messages, or show one"),
+    "docs": ("docs.Docs", "open the documentation in the browser, from its files"),
     "capture": ("capture.Capture", "read the Kafka frames of a capture file (pcap or pcapng)"),
     "analyze": ("analyze.Analyze", "explain why consumer groups rebalanced, from captures or logs"),
     "explain-line": ("analyze.ExplainLine", "explain lines that brokers and clients log about consumer groups"),
