@@ -4,6 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 RIVALS := .venv-bench
 FUZZER := .venv-fuzz
+SPHINX := .venv-docs
 JOBS ?= 3
 PYTEST_FLAGS ?=
 FUZZ_SECONDS ?= 60
@@ -14,6 +15,7 @@ INCIDENTS ?= 60
 MUTANTS ?= 200
 SEED ?= 1
 DEMO := build/demo
+SITE := build/site
 ROWS ?= 50000000
 FREE_THREADED ?=
 DEBUGGED ?= tests/codec
@@ -78,7 +80,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate mutants truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite fuzz interop clients crowded short peers sanitize pythons sparks free-threaded thread-sanitizer debug-python regen clean
+.PHONY: help setup native run check test proof lint simulate mutants truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite docs fuzz interop clients crowded short peers sanitize pythons sparks free-threaded thread-sanitizer debug-python regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -203,6 +205,19 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(MADE)
 	$(FUZZER)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
+docs: setup $(SPHINX)/.installed ## the site: pages, every message, the public names; SITE (build/site), opened by `kcoord docs`
+	$(PY) -m website $(SITE).sources
+	$(SPHINX)/bin/python -m sphinx -q -W --keep-going -c website -d $(SITE).doctrees $(SITE).sources $(SITE)
+	$(PY) -m website.check $(SITE)
+
+# The packages of .venv are behind its own, so that the docstrings of all rooms can be read.
+$(SPHINX)/.installed: website/requirements.txt | $(PY)
+	$(PY) -m venv $(SPHINX)
+	$(SPHINX)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(SPHINX)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/packages.pth"
+	@touch $@
+
 interop: clients crowded short ## other implementations: brokers, clients, dissectors, type checkers, pip; installs what is missing
 
 clients: setup peers
@@ -269,5 +284,5 @@ regen: setup ## write the generated files anew from schemas/
 	$(PY) -m kcoord_wire.schema.generate
 
 clean: ## remove .venv and everything built
-	rm -rf $(VENV) $(RIVALS) $(FUZZER) build dist *.egg-info kcoord_wire/_*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(RIVALS) $(FUZZER) $(SPHINX) build dist *.egg-info kcoord_wire/_*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find kcoord_wire tests fuzz -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -61,23 +61,25 @@ class Rule:
 
 
 class Permissions:
-    """Rules that allow and deny. What no rule allows is refused, and a rule that denies wins. As a file::
+    """Rules that allow and deny, as a file has them::
 
-    [[allow]]
-    principals = ["User:billing"]       # or User:billing-*, or *; User:ANONYMOUS where there is no SASL
-    groups = ["billing", "billing-*"]
-    topics = ["orders", "payments"]
-    operations = ["read"]               # or any other `Operation`, or all
+        [[allow]]
+        principals = ["User:billing"]       # or User:billing-*, or *; User:ANONYMOUS where there is no SASL
+        groups = ["billing", "billing-*"]
+        topics = ["orders", "payments"]
+        operations = ["read"]               # or any other `Operation`, or all
 
-    [[allow]]
-    principals = ["User:admin"]
-    cluster = true
-    operations = ["all"]
+        [[allow]]
+        principals = ["User:admin"]
+        cluster = true
+        operations = ["all"]
 
-    [[deny]]
-    principals = ["*"]
-    topics = ["payments-secret*"]
-    operations = ["all"]
+        [[deny]]
+        principals = ["*"]
+        topics = ["payments-secret*"]
+        operations = ["all"]
+
+    What no rule allows is refused, and a rule that denies wins.
     """
 
     def __init__(self, allow: Iterable[Rule], deny: Iterable[Rule] = ()) -> None:
