@@ -233,12 +233,14 @@ _HISTORY: Final = "history"
 _LISTS: Final = tuple(TABLES)[1:]
 _SCHEMAS: Final = [arrow_schema(row) for row in TABLES.values()]
 _HISTORIES: Final = as_arrow(spark_schema(GroupHistory))
+_EMPTY: Final = {name: pa.RecordBatch.from_pylist([], arrow_schema(row)) for name, row in TABLES.items()}
 
 
 def _packed(history: GroupHistory) -> pa.RecordBatch:
     """Return a history as a row of `PACKED`."""
     rows = {"groups": [history.group], **{name: getattr(history, name) for name in _LISTS}}
-    return packed_row(_HISTORY, 0, *(only_batch(table_of(row, rows[name])) for name, row in TABLES.items()))
+    tables = (only_batch(table_of(row, rows[name])) if rows[name] else _EMPTY[name] for name, row in TABLES.items())
+    return packed_row(_HISTORY, 0, *tables)
 
 
 def _of_group(history_of: Callable[[pa.Table], GroupHistory]) -> Callable[[pa.Table], pa.Table]:
@@ -312,7 +314,8 @@ MAX_GROUP_EXCHANGES: Final = 20_000_000
 GROUP_SETTING: Final = "spark.kcoord.maxGroupExchanges"
 
 _BUCKET_EXCHANGES: Final = 1 << 17
-_TASK_BUCKETS: Final = 16  # a hash spreads them over the tasks
+_TASK_BUCKETS: Final = 4  # a hash spreads them over the tasks
+_HELD_ROWS: Final = 1 << 14  # exchanges that are coded at once: 5 ms, however few they are
 _ROUTED: Final = "routed"
 _BY_BUCKET: Final = ("bucket", "kind")
 
@@ -334,7 +337,7 @@ def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histori
 def _buckets(spark: SparkSession, exchanges: int) -> int:
     """Return how many of the buckets are apart: as few as leave little in each, and enough for all tasks.
 
-    A bucket costs some 10 ms besides its exchanges, and receives its own copy of the sightings of a host.
+    A bucket costs some 20 ms besides its exchanges, and receives its own copy of the sightings of a host.
     """
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
     wanted = max(exchanges // _BUCKET_EXCHANGES, tasks * _TASK_BUCKETS)
@@ -400,29 +403,56 @@ def _of_buckets(
     overview: Overview, groups: Collection[str] | None, most: int, packed: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     only = None if groups is None else pa.array(groups, pa.string())
-    exchanges = CodedExchanges(most=most, setting=GROUP_SETTING)
-    sightings: list[pa.RecordBatch] = []
-    of = -1
-    for bucket, kind, data in packed_values(packed):
-        if bucket != of:
-            yield from _of_bucket(overview, exchanges, sightings)
-            of, exchanges, sightings = bucket, CodedExchanges(most=most, setting=GROUP_SETTING), []
+    bucket = _Bucket(-1, most)
+    for number, kind, data in packed_values(packed):
+        if number != bucket.number:
+            yield from _of_bucket(overview, bucket)
+            bucket = _Bucket(number, most)
         if kind == EXCHANGES:
             found = unpack(data, KINDS[EXCHANGES])
-            exchanges.add(found if only is None else found.filter(pc.is_in(found.column("group_id"), only)))
+            bucket.add(found if only is None else found.filter(pc.is_in(found.column("group_id"), only)))
         else:
-            sightings.append(unpack(data, KEYED))
-    yield from _of_bucket(overview, exchanges, sightings)
+            bucket.sightings.append(unpack(data, KEYED))
+    yield from _of_bucket(overview, bucket)
 
 
-def _of_bucket(
-    overview: Overview, exchanges: CodedExchanges, sightings: list[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    if not exchanges.rows:
+class _Bucket:
+    """What has come of a bucket.
+
+    :ivar sightings: rows of `KEYED`
+    """
+
+    def __init__(self, number: int, most: int) -> None:
+        self.number = number
+        self.sightings: list[pa.RecordBatch] = []
+        self._coded = CodedExchanges(most=most, setting=GROUP_SETTING)
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, exchanges: pa.RecordBatch) -> None:
+        """Take exchanges: a message has those of a task and a group, which may be few."""
+        self._held.append(exchanges)
+        self._rows += len(exchanges)
+        if self._rows >= _HELD_ROWS:
+            self._code()
+
+    def exchanges(self) -> pa.Table:
+        """Return all of them, coded, and forget them."""
+        self._code()
+        return self._coded.table()
+
+    def _code(self) -> None:
+        if self._rows:
+            self._coded.add(only_batch(pa.Table.from_batches(self._held)))
+        self._held, self._rows = [], 0
+
+
+def _of_bucket(overview: Overview, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
+    rows = bucket.exchanges()
+    if not len(rows):
         return
-    rows = exchanges.table()
     hosts = frozenset(rows["client_host"].unique().to_pylist())
-    seen = received(pa.Table.from_batches(sightings, KEYED), hosts, overview)
+    seen = received(pa.Table.from_batches(bucket.sightings, KEYED), hosts, overview)
     rows = rename_groups(name_topics(rows, overview.names), seen)
     read = read_sightings(seen)
     for of_group in by_group(rows, rows["group_id"]):
