@@ -86,6 +86,20 @@ def _beat(member: Member) -> Any:
     )  # fmt: skip
 
 
+def _share(member: Member) -> Any:
+    return kw.ShareGroupHeartbeatRequest(
+        group_id=f"{member.group}/share", member_id="AAAAAAAAAAAAAAAAAAAAAA", subscribed_topic_names=["orders"]
+    )
+
+
+def _describe(member: Member) -> Any:
+    return kw.ConsumerGroupDescribeRequest(group_ids=[member.group])
+
+
+def _describe_shares(member: Member) -> Any:
+    return kw.ShareGroupDescribeRequest(group_ids=[member.group])
+
+
 def _delete_offsets(member: Member) -> Any:
     return kw.OffsetDeleteRequest(group_id=member.group, topics=_offsets(kw.OffsetDeleteRequestTopic))
 
@@ -183,7 +197,10 @@ def _cases() -> Iterator[Case]:
     yield Case(_sync, 5, "protocol_name", _sets(protocol_name=None))
     yield Case(_leave, 2, "member_id", _sets(member_id=""))
     yield Case(_leave_several, 5, "members[0].member_id", lambda request: _sets(member_id="")(request.members[0]))
+    for make in (_describe, _describe_shares):
+        yield Case(make, 1, "group_ids[0]", _sets(group_ids=[""]))
     yield from _heartbeats()
+    yield from _share_heartbeats()
     for make, version in ((_init, 5), (_add_offsets, 3), (_end, 3)):
         yield Case(make, version, "transactional_id", _sets(transactional_id=""))
     yield Case(_init, 5, "transaction_timeout_ms", _sets(transaction_timeout_ms=0))
@@ -219,6 +236,14 @@ def _heartbeats() -> Iterator[Case]:
     held = kw.ConsumerGroupHeartbeatRequestTopicPartitions(partitions=[0])
     for partitions in (None, [held]):
         yield Case(_beat, 1, "topic_partitions", _sets(topic_partitions=partitions))
+
+
+def _share_heartbeats() -> Iterator[Case]:
+    for name in ("group_id", "member_id", "rack_id"):
+        yield Case(_share, 1, name, _sets(**{name: ""}))
+    yield Case(_share, 1, "member_epoch", _sets(member_epoch=-2))
+    for names in (None, []):
+        yield Case(_share, 1, "subscribed_topic_names", _sets(subscribed_topic_names=names))
 
 
 def _topics() -> Iterator[Case]:
