@@ -6,16 +6,22 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.kernel.virtual.scripts import Row
-from kcoord_wire.marshal import world_state
+from kcoord_wire.marshal import claiming, world_state
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.holding import AckTracker, AtMostOnce, Holding
-from kcoord_wire.marshal.member_events import Delivery, Fetched, LossReason, StartFetching, StopFetching
+from kcoord_wire.marshal.holding import AckTracker, AtMostOnce, Holding, Phase
+from kcoord_wire.marshal.member_events import (
+    Delivery,
+    Fetched,
+    LossReason,
+    StartFetching,
+    StopFetching,
+)
 from kcoord_wire.marshal.range_claiming import RangeClaiming, RangeHolding
 from kcoord_wire.marshal.ranges import Range, Ranges, RangeState
 from kcoord_wire.marshal.world_state import Claim, Entry, Freshness, Outcome, WorldState
 from kcoord_wire.messages.marshal import IdentifyingTopic
-from kcoord_wire.worlds.marshal.marshal_world import PAUSES, RECREATES, ROWS, WRITERS
+from kcoord_wire.worlds.marshal.marshal_world import DOUBLES, HANDOVERS, PAUSES, RECREATES, ROWS, WRITERS
 from tests.support.planting import Patch, replaces
 
 # ---- the member
@@ -100,6 +106,54 @@ def never_claims_what_was_held(correct: Any, self: Claiming, place: TopicPartiti
     """A partition that somebody has held is left alone."""
     claim = self._context.claim(place)
     return "it was held" if claim is not None and claim.instance_id else correct(self, place, now)
+
+
+@replaces(Holding, "check")
+def goes_on_when_another_holds_it(_right: Any, self: Holding) -> None:
+    """A member does not compare its tenure with the log."""
+
+
+@replaces(Context, "jitter")
+def waits_too_long_between_heartbeats(_right: Any, self: Context, low: int, high: int) -> int:
+    """A heartbeat is sent shortly before the fence."""
+    return high + (high - low) // 2
+
+
+def sends_no_progress(patch: Patch) -> None:
+    """A heartbeat has the position at which the tenure began."""
+    patch.setattr(Holding, "position", property(lambda self: self._offset))
+
+
+@replaces(Holding, "_track")
+def drains_until_the_next_record(correct: Any, self: Holding, change: Any) -> None:
+    """A release waits for one record, and not for all."""
+    correct(self, change)
+    if self.phase is Phase.DRAINING:
+        self._drained.open()
+
+
+@replaces(Holding, "release")
+def holds_what_it_cannot_fetch(correct: Any, self: Holding, why: LossReason, drain_ms: int = -1) -> None:
+    """That fetching has failed ends nothing."""
+    if why is not LossReason.FETCH_FAILED:
+        correct(self, why, drain_ms)
+
+
+@replaces(Claiming, "_over")
+def claims_again_what_it_has_given_up(correct: Any, self: Claiming, holding: Holding, why: LossReason) -> None:
+    """Nobody else gets the partition."""
+    correct(self, holding, why)
+    self._cool_until.clear()
+
+
+def hands_over_to_who_has_one_fewer(patch: Patch) -> None:
+    """The counts are as even as before."""
+    right = claiming._plan
+
+    def wrong(counts: Any, limits: Any, budgets: Any, _hysteresis: int, instance_id: str) -> list[str]:
+        return right(counts, limits, budgets, -1, instance_id)
+
+    patch.setattr(claiming, "_plan", wrong)
 
 
 # ---- the world state
@@ -237,9 +291,16 @@ class Planted(NamedTuple):
 
 
 PLANTED: Final = (
-    Planted(("one holder", "repeats"), fences_too_late, PAUSES),
-    Planted(("one holder", "repeats"), goes_on_after_the_fence, PAUSES),
+    Planted(("fence",), fences_too_late, PAUSES),
+    Planted(("fence",), goes_on_after_the_fence, PAUSES),
     Planted(("one holder", "repeats", "tokens"), does_not_read_back_its_claim, PAUSES),
+    Planted(("follows the log",), goes_on_when_another_holds_it, DOUBLES),
+    Planted(("heartbeats",), waits_too_long_between_heartbeats),
+    Planted(("progress",), sends_no_progress),
+    Planted(("drained",), drains_until_the_next_record, HANDOVERS),
+    Planted(("obeys",), holds_what_it_cannot_fetch, HANDOVERS),
+    Planted(("claims",), claims_again_what_it_has_given_up, HANDOVERS),
+    Planted(("handoffs",), hands_over_to_who_has_one_fewer),
     Planted(("nothing lost",), starts_behind_the_position),
     Planted(("repeats",), starts_again_at_zero),
     Planted(("nothing lost",), counts_gaps_of_the_prefix),

@@ -11,7 +11,7 @@ from kcoord_wire.worlds.central import draft_laws, rewrite_laws
 from kcoord_wire.worlds.consumer_groups import consumer_group_laws
 from kcoord_wire.worlds.group import answers, sessions
 from kcoord_wire.worlds.group import laws as group_laws
-from kcoord_wire.worlds.marshal import marshal_laws, range_laws
+from kcoord_wire.worlds.marshal import conduct, marshal_laws, range_laws
 from kcoord_wire.worlds.transactions import laws as transaction_laws
 from tests.support.planted import BUGS, Planted
 from tests.support.planted_consumer_group_bugs import BY_SEARCH
@@ -22,7 +22,7 @@ LAWS = {
     "transactions": (transaction_laws,),
     "central": (draft_laws,),
     "rewrite": (rewrite_laws,),
-    "marshal": (marshal_laws,),
+    "marshal": (marshal_laws, conduct),
     "marshal ranges": (range_laws,),
 }
 # Laws whose bug stands in a test of its own, for random scripts seldom bring it out.

@@ -30,6 +30,7 @@ from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.member_events import Delivery, LossReason, Tenure
 from kcoord_wire.marshal.world_state import Entry
+from kcoord_wire.worlds.marshal.conduct import Conduct
 from kcoord_wire.worlds.marshal.marshal_laws import Fetching
 from kcoord_wire.worlds.marshal.virtual_log import LATENCY_MS, Reader, VirtualLog
 
@@ -211,6 +212,10 @@ class MemberProcess(LogProcess):
         reads = {coordination_partition(topic, world.log.partitions) for topic in settings.topics}
         self.reads_all = not any(world.log.first(partition) for partition in reads)
         self._member = MarshalMember(settings)
+        self._conduct: Conduct | None = None
+        self._event: Any = None
+        if settings.ranges is None:
+            self._conduct = Conduct(name, self._member.context, self.fetching, world.topics)
         super().__init__(world.log, name, self._member, local, random, LAG_MS, reads)
         self.learn_topics()
 
@@ -221,8 +226,24 @@ class MemberProcess(LogProcess):
 
     # ---- the machine
 
+    @property
+    def _now(self) -> int:
+        return self.local.monotonic(self._clock.time_ms)
+
+    def deliver(self, event: Any) -> None:
+        """See `Process.deliver`."""
+        self._event = event
+        super().deliver(event)
+
+    def handled(self) -> None:
+        """See `Process.handled`."""
+        if self._conduct is not None:
+            self._conduct.handled(self._event, self._now)
+
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants."""
+        if self._conduct is not None and isinstance(effect, events.Append):
+            self._conduct.appends(effect, self._now, self._clock.time_ms)
         match effect:
             case events.FindStart():
                 self._clock.after(self.random.randint(*LATENCY_MS), self._find_start, effect)
@@ -267,6 +288,8 @@ class MemberProcess(LogProcess):
             found = found._replace(topic_id=self._topic_of(tenure))
         fetching = Fetching(self, tenure, *found, offset, end, self._clock.time_ms)
         self.fetching[tenure] = fetching
+        if self._conduct is not None:
+            self._conduct.starts(tenure, self._now)
         self._invariants.started(fetching)
         self._plan(fetching)
 
@@ -291,6 +314,8 @@ class MemberProcess(LogProcess):
             self._stopped[effect.tenure] = fetching
         elif (fetching := self._stopped.pop(effect.tenure, None)) is None:
             raise ViolationError("tenures", f"{self.name} stops {effect.tenure}, which has not begun or has ended")
+        if self._conduct is not None:
+            self._conduct.stops(fetching, effect.why, self._now)
         fetching.drains_until = self.local.time_of(effect.deadline) if effect.why in _DRAINS else 0
 
     def _plan(self, fetching: Fetching) -> None:
