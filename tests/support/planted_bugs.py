@@ -12,6 +12,7 @@ from typing import Any
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignment, group_partitions, list_partitions
 from kcoord_wire.consumer.classic_member import MemberMachine
+from kcoord_wire.consumer.member_events import Arrived, Assigned, Left
 from kcoord_wire.coordinator.core import admin, machine, offsets
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import (
@@ -118,6 +119,16 @@ def assignor_gives_twice(patch: Patch) -> None:
     patch.setattr(
         group_members, "ASSIGNORS", {name: replace(assignor, assign=planted) for name, assignor in ASSIGNORS.items()}
     )
+
+
+@changes_effects(MemberMachine)
+def applications_are_not_given_all(_event: Event, effects: list[Any]) -> list[Any]:
+    return [replace(each, partitions=frozenset()) if isinstance(each, Assigned) else each for each in effects]
+
+
+@changes_effects(MemberMachine)
+def leaves_unasked(event: Any, effects: list[Any]) -> list[Any]:
+    return [*effects, Left()] if isinstance(event, Arrived) else effects
 
 
 def assignments_are_not_taken(patch: Patch) -> None:
@@ -295,6 +306,8 @@ PLANTED = [
     (one_assignment_for_all, "one owner"),
     (assignor_gives_twice, "one owner"),
     (assignments_are_not_taken, "settles"),
+    (applications_are_not_given_all, "given"),
+    (leaves_unasked, "stays"),
     (expired_members_stay, "sessions"),
     (stable_too_early, "transitions"),
     (illegal_move, "transitions"),

@@ -192,6 +192,8 @@ class MemberProcess(ConsumerProcess):
     def handled(self) -> None:
         """Check the laws that depend on what clients own."""
         check_client_step(self._epoch, self.member)
+        if self.is_working:
+            self.given.check(self.name, self.member.owned)
         self._epoch = self.member.epoch
         self._cluster.invariants.check_clients()
 
@@ -371,6 +373,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         if isinstance(process, ClassicProcess):
             self._members.leave(process, None)
         else:
+            process.may_end = True
             process.deliver(events.Leave(for_a_while))
 
     def shut_down(self, name: str) -> int:
@@ -413,12 +416,16 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
             return
         if isinstance(effect, events.Lost):
             lost = self._named(effect.partitions)
+            process.given.gives_up(effect.partitions)
             self._clock.record(process.name, "lost", lost)
             process.opening.drop(lost)
             return
         self._clock.record(process.name, type(effect).__name__.lower(), effect)
         options = process.options
+        if isinstance(effect, events.Assigned):
+            process.given.gets(effect.partitions)
         if isinstance(effect, events.Revoking):
+            process.given.gives_up(effect.partitions)
             named, ms = self._named(effect.partitions), options.release_ms * len(effect.partitions)
             process.opening.drop(named)
             process.listen(
@@ -435,6 +442,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
             named = self._named(effect.partitions)
             process.listen(options.opening_ms(named), self._enter, "opens", "opened", named, None)
         elif isinstance(effect, events.Left):
+            process.check_end()
             self.network.hang_up_all(process)
 
     def _enter(self, process: MemberProcess, until: int, begins: str, *more: Any) -> None:

@@ -13,6 +13,9 @@ The laws, by the name that a violation carries:
 ``retention``      time removes an offset that was not used for the retention time: since its group has no members, or
                    if it never had some or has them, since the commit; it removes none that a member owns, and those of
                    a group without members no later than two checks after that
+``given``          (checked by the members' processes) an application is given what its member owns, and goes on with
+                   nothing that its member has given up or lost
+``stays``          (likewise) a member leaves only when its application closes it
 ``transitions``    a group changes its state only as the state machine allows
 ``settles``        (checked by the script) after the last fault the group is Stable within a bound, and every partition
                    has one live owner

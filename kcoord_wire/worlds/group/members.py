@@ -23,7 +23,7 @@ from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.kernel.machines import Close, Machine
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.processes import Process
-from kcoord_wire.kernel.virtual.scripts import source_of
+from kcoord_wire.kernel.virtual.scripts import ViolationError, source_of
 from kcoord_wire.messages import JoinGroupRequest, SyncGroupRequest
 from kcoord_wire.worlds.group.client_bugs import SWITCHES
 from kcoord_wire.worlds.group.laws import Invariants
@@ -246,6 +246,34 @@ class MemberOptions:
         )
 
 
+class Given:
+    """What an application was given by its member: the law ``given``."""
+
+    def __init__(self) -> None:
+        self._given: frozenset[Any] = frozenset()
+        self._taken: frozenset[Any] = frozenset()
+
+    def gets(self, partitions: frozenset[Any]) -> None:
+        """It is given partitions."""
+        self._given |= partitions
+
+    def gives_up(self, partitions: frozenset[Any]) -> None:
+        """It has to give partitions up, or has lost them."""
+        self._taken |= partitions
+
+    def check(self, name: str, owned: frozenset[Any]) -> None:
+        """Check the law after an event.
+
+        :param owned: what its member owns
+        :raises ViolationError: ``given``
+        """
+        if unknown := owned - self._given:
+            raise ViolationError("given", f"{name} owns {sorted(unknown)}, of which its application does not know")
+        if lost := self._given - owned - self._taken:
+            raise ViolationError("given", f"{name} owns {sorted(lost)} no longer, and its application goes on")
+        self._given, self._taken = owned, self._taken & owned
+
+
 class ConsumerProcess(Process):
     """A process whose application has one thread: a listener runs when it polls, and no other runs meanwhile.
 
@@ -254,6 +282,8 @@ class ConsumerProcess(Process):
     :ivar busy_until: until when its application is in a listener, and does not poll, in ms since the Unix epoch
     :ivar listeners: how many are planned or running; one at a time
     :ivar opening: the partitions that its application opens beside its work
+    :ivar given: the partitions that its application was given
+    :ivar may_end: whether its application has closed it
     """
 
     connection: MemberConnection | None
@@ -273,6 +303,16 @@ class ConsumerProcess(Process):
         self.busy_until = 0
         self.listeners = 0
         self.opening = Opening(clock, options.opening_ms, opened)
+        self.given = Given()
+        self.may_end = False
+
+    def check_end(self) -> None:
+        """Check the law ``stays`` when its member has left.
+
+        :raises ViolationError: its application goes on
+        """
+        if not self.may_end:
+            raise ViolationError("stays", f"{self.name} has left, and its application has not closed it")
 
     @property
     def is_busy(self) -> bool:
@@ -335,6 +375,8 @@ class MemberProcess(ConsumerProcess):
     def handled(self) -> None:
         """Note whether the member is at rest."""
         state = self.member.state
+        if self.is_working and not self.options.bugs:
+            self.given.check(self.name, self.member.owned)
         if state is not self._seen:
             self._seen = state
             self._members.revision += 1
@@ -452,6 +494,7 @@ class Members:
         """The application closes the consumer."""
         if process.is_alive:
             self._clock.record(process.name, "leaves", reason)
+            process.may_end = True
             process.deliver(events.Leave(reason))
 
     def kill(self, process: MemberProcess) -> None:
@@ -493,6 +536,7 @@ class Members:
     def _do_assigned(self, process: MemberProcess, effect: events.Assigned) -> None:
         self.revision += 1
         self._clock.record(process.name, "assigned", effect)
+        process.given.gets(effect.partitions)
         process.incarnation = self._invariants.incarnation(process.member.settings.group_id)
         for partition in process.member.owned:
             holder = self.ownership.holder(partition)
@@ -541,6 +585,7 @@ class Members:
     def _do_revoking(self, process: MemberProcess, effect: events.Revoking) -> None:
         self.revision += 1
         self._clock.record(process.name, "revoking", effect)
+        process.given.gives_up(effect.partitions)
         process.listen(process.options.release_ms * len(effect.partitions), self._stop_work, effect)
 
     def _stop_work(self, process: MemberProcess, until: int, effect: events.Revoking) -> None:
@@ -563,6 +608,7 @@ class Members:
     def _do_lost(self, process: MemberProcess, effect: events.Lost) -> None:
         self.revision += 1
         self._clock.record(process.name, "lost", effect)
+        process.given.gives_up(effect.partitions)
         self.ownership.drop(process, effect.partitions)
         process.opening.drop(effect.partitions)
 
@@ -573,6 +619,7 @@ class Members:
         """The connection stays open until LeaveGroup is answered, and the answer is discarded."""
         self.revision += 1
         self._clock.record(process.name, "left")
+        process.check_end()
         self.ownership.drop(process, self.ownership.held_by(process))
         if process.bootstrap:
             self._wire.tap(process.bootstrap, "closed")
