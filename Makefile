@@ -183,6 +183,7 @@ bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, and arch
 
 bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster
 	$(PY) -m tests.bench scale
+	$(PY) -m tests.bench many
 	$(PY) -m tests.bench.page
 
 bench-central: setup ## the 0.8 draft's coordinator with 500 to 20,000 consumers on sockets and a real ZooKeeper

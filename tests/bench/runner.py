@@ -39,6 +39,7 @@ BENCHES: Final = {
     "skew": "archive.skew",
     "scale": "scale.bench",
     "screen": "screen.bench",
+    "many": "many.bench",
     "assignors": "assignors.bench",
     "central": "central.bench",
     "marshal": "marshal.bench",
