@@ -33,6 +33,8 @@ PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm 
 # SIGKILL leaves what a step has half made. So each step removes its mark before it begins and makes it last; a step that
 # finds no mark makes everything anew.
 MADE := $(VENV)/.made
+# Of the native modules, those of this Python: `make test PYTHON=... VENV=...` has its own beside them.
+FORGET = rm -rf build/cython kcoord_wire/_*"$$($(1) -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))').so"
 SPEEDUPS := $(wildcard _speedups/*.h _speedups/*/*.pyx _speedups/*/*.pxd _speedups/*/*.pxi _speedups/*/*.h)
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
@@ -91,7 +93,7 @@ setup: $(INSTALLED) $(NATIVE) ## create .venv, install the package into it, buil
 
 $(MADE):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kcoord_wire needs Python 3.11 or newer; name one: make PYTHON=...")'
-	test -e $(INSTALLED) || { rm -rf $(VENV) build/cython kcoord_wire/_*.so && $(PYTHON) -m venv $(VENV); }
+	test -e $(INSTALLED) || { rm -rf $(VENV) && $(call FORGET,$(PYTHON)) && $(PYTHON) -m venv $(VENV); }
 	@touch $@
 
 $(INSTALLED): pyproject.toml | $(MADE)
@@ -100,7 +102,7 @@ $(INSTALLED): pyproject.toml | $(MADE)
 	@touch $(MADE) $(NATIVE) $@
 
 $(NATIVE): setup.py $(SPEEDUPS) | $(INSTALLED)
-	@test -e $@ || rm -rf build/cython kcoord_wire/_*.so
+	@test -e $@ || $(call FORGET,$(PY))
 	@rm -f $@
 	KCOORD_WIRE_REQUIRE_NATIVE=1 $(PY) setup.py --quiet build_ext --inplace
 	@touch $@

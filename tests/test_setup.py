@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -38,9 +39,9 @@ def build_editable(folder, settings=None, metadata=None):
     return "kcoord_wire-1-py3-none-any.whl"
 """,
     "setup.py": """
-import pathlib, time
+import pathlib, sysconfig, time
 
-module = pathlib.Path("kcoord_wire", "_native.so")
+module = pathlib.Path("kcoord_wire", "_native" + sysconfig.get_config_var("EXT_SUFFIX"))
 if not module.exists() or module.stat().st_mtime_ns < pathlib.Path("setup.py").stat().st_mtime_ns:
     with open("builds", "a") as log:
         log.write("built\\n")
@@ -49,7 +50,8 @@ if not module.exists() or module.stat().st_mtime_ns < pathlib.Path("setup.py").s
         time.sleep(0.01)
     module.write_text("whole")
 """,
-    "kcoord_wire/__init__.py": "backend = __import__('pathlib').Path(__file__).with_name('_native.so').read_text()\n",
+    "kcoord_wire/__init__.py": "import pathlib; [module] = pathlib.Path(__file__).parent.glob('_native*.so')\n"
+    "backend = module.read_text()\n",
 }
 READY = "kcoord_wire is ready: whole codec\n"
 
@@ -90,7 +92,7 @@ def test_a_set_up_that_was_killed_is_made_good(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "hold").touch()
-    module, venv = tmp_path / "kcoord_wire" / "_native.so", tmp_path / ".venv"
+    module, venv = tmp_path / "kcoord_wire" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}", tmp_path / ".venv"
 
     def is_half() -> bool:
         return module.exists() and module.read_text() == "half"
