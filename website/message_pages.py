@@ -131,7 +131,7 @@ def _header_versions(codec: kw.MessageCodec) -> str:
 
 
 def _span(versions: list[int]) -> str:
-    return f"of {versions[0]}" if len(versions) == 1 else f"of {versions[0]} to {versions[-1]}"
+    return f"for {versions[0]}" if len(versions) == 1 else f"for {versions[0]} to {versions[-1]}"
 
 
 def _other_side(codec: kw.MessageCodec) -> str:

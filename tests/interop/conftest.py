@@ -24,6 +24,7 @@ LONGEST = (
     "test_transactions",
     "test_streams",
     "test_packaging",
+    "test_site",
     "test_watch",
 )
 """Files that take a minute and more, longest first: a worker that began with one at the end would go on alone.

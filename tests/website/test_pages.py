@@ -65,7 +65,7 @@ def test_a_page_leads_to_the_other_side_and_to_errors() -> None:
     page = PAGES["JoinGroupRequest"]
     assert "- Answered by: [JoinGroupResponse](JoinGroupResponse.md)\n" in page
     assert "| 24 | [INVALID_GROUP_ID](../errors.md#invalid_group_id) |" in page
-    assert "[RequestHeader](RequestHeader.md) version 1 (of 0 to 5), version 2 (of 6 to 9)\n" in page
+    assert "[RequestHeader](RequestHeader.md) version 1 (for 0 to 5), version 2 (for 6 to 9)\n" in page
     assert "`protocols[].metadata` of [JoinGroupRequest](JoinGroupRequest.md)" in PAGES["ConsumerProtocolSubscription"]
     assert "`protocols[].metadata` of [JoinGroupRequest](JoinGroupRequest.md)" in PAGES["ConnectProtocolMetadata"]
     assert "[wire-draft.md](../docs/wire-draft.md)" in PAGES["PingRequest"]
