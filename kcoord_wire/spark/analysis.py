@@ -36,7 +36,7 @@ from kcoord_wire.forensics.witnesses import join_witnesses
 from kcoord_wire.spark.histories import Histories, group_histories, history_of_others
 from kcoord_wire.spark.matching import Matched, match_files
 from kcoord_wire.spark.rows import instances
-from kcoord_wire.spark.sessions import session
+from kcoord_wire.spark.sessions import SHORT_JVM, session
 from kcoord_wire.spark.sources import register
 
 if TYPE_CHECKING:  # it imports what Connect needs and nothing else does
@@ -78,7 +78,7 @@ def analyze_on_spark(
     """
     sources = [] if kafka else find_sources(paths)
     is_new = SparkSession.getActiveSession() is None
-    spark = session(master)
+    spark = session(master, **local_conf(master))
     try:
         register(spark)
         with tempfile.TemporaryDirectory(prefix="kcoord-topic-") as folder, _Steps(spark, progress) as steps:
@@ -105,6 +105,16 @@ def analyze_on_spark(
     size = sum(source.path.stat().st_size for source in sources)
     analysis.counts |= {"sources": len(sources), "bytes": size}
     return analysis
+
+
+def local_conf(master: str) -> dict[str, str]:
+    """The settings of a session for the analysis alone: none on a cluster, whose machines have their own.
+
+    Rows cross the JVM packed, a few hundred of a million frames, so that compiling its code well does not pay.
+
+    :param master: as of `session`
+    """
+    return {"spark.driver.extraJavaOptions": SHORT_JVM} if master.startswith("local") else {}
 
 
 def _of_kinds(sources: Sequence[Source], *kinds: Kind) -> list[Source]:

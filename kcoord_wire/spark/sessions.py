@@ -37,6 +37,10 @@ BLOCKS: Final = "MALLOC_MMAP_THRESHOLD_"
 """The environment variable by which glibc gives every freed block of that size or more back. Without it the threshold
 rises to the largest block that was freed, and what is smaller stays. Other C libraries ignore it."""
 
+SHORT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that has little to do itself: it does not optimise what it compiles, and collects garbage with one
+thread."""
+
 _GIB: Final = 1 << 30
 _WITHOUT_VECTORS: Final = """\
 #!/bin/sh

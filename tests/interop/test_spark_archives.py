@@ -11,7 +11,8 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.spark import package_archive
-from tests.support.spark_cluster import SMALL_JVM, bare, bare_python, spark_home
+from kcoord_wire.spark.sessions import SHORT_JVM
+from tests.support.spark_cluster import bare, bare_python, spark_home
 
 Reports = list[tuple[str, str, str, list[str]]]
 """Of each executor: its folder, the package's file, the codec's backend, the entries of sys.path with the package."""
@@ -66,10 +67,10 @@ def submit(python: Path, folder: Path, *options: str, executors: int, driver: st
     job.write_text(JOB)
     conf = {
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": SMALL_JVM,
+        "spark.driver.extraJavaOptions": SHORT_JVM,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "512m",
-        "spark.executor.extraJavaOptions": SMALL_JVM,
+        "spark.executor.extraJavaOptions": SHORT_JVM,
         "spark.executor.memory": "512m",
         "spark.local.dir": str(folder / "local"),
         "spark.ui.enabled": "false",

@@ -10,8 +10,9 @@ from typing import Any
 
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.spark import package_archive
+from kcoord_wire.spark.sessions import SHORT_JVM
 from kcoord_wire.zookeeper.ensemble import free_ports
-from tests.support.spark_cluster import SMALL_JVM, Cluster, bare_python
+from tests.support.spark_cluster import Cluster, bare_python
 from tests.support.spark_job import Job
 from tests.support.waiting import eventually
 
@@ -56,7 +57,7 @@ found["causes"] = [[row["group_id"], row["number"], row["cause"]] for row in row
 with open(folder + "/found.json", "w") as file:
     json.dump(found, file)
 spark.stop()
-""".replace("JVM", SMALL_JVM)
+""".replace("JVM", SHORT_JVM)
 
 
 def executors(ui: int) -> dict[str, dict[str, Any]]:

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from kcoord_wire.forensics.analysis import analyze_records
+from kcoord_wire.spark.sessions import SHORT_JVM
 from tests.support.live_readers import plain_rows
 from tests.support.offsets_topic import offsets_topic, write_in_pieces
 from tests.support.recordings import grow, growing_recorders
-from tests.support.spark_cluster import SMALL_JVM
 from tests.support.spark_job import Job
 
 HELD_DRIVERS = 2  # killed in the middle of a batch of both queries
@@ -73,7 +73,7 @@ for name, query in queries.items():
     rows = spark.read.parquet(f"{folder}/{name}/rows")  # those that the sink has committed
     rows.coalesce(1).write.parquet(f"{folder}/{name}/found")
 spark.stop()
-""".replace("JVM", SMALL_JVM)
+""".replace("JVM", SHORT_JVM)
 
 
 def growing_topic(folder: Path) -> tuple[Found, Arrive]:

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from kcoord_wire.forensics.analysis import analyze, analyze_records
+from kcoord_wire.spark.sessions import SHORT_JVM
 from tests.support.maven import jars
 from tests.support.offsets_topic import offsets_topic, write_in_pieces
-from tests.support.spark_cluster import SMALL_JVM
 from tests.support.sparks import interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,7 @@ written.trigger(availableNow=True).start(folder + "/rows").awaitTermination()
 rows = spark.read.format("delta").load(folder + "/rows").toArrow().to_pylist()
 Path(folder, "found.json").write_text(json.dumps({"steps": steps, "parts": parts, "rows": rows}))
 spark.stop()
-""".replace("JVM", SMALL_JVM)
+""".replace("JVM", SHORT_JVM)
 
 
 @pytest.fixture(scope="module")

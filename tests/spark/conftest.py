@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kcoord_wire.spark import session
+from kcoord_wire.spark.sessions import SHORT_JVM
 from tests.support.sparks import SPARK
 
 FOLDER = Path(__file__).parent
@@ -52,7 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two threads, 1 GiB, the source registered."""
     folder = tmp_path_factory.mktemp("spark")
     conf = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": SHORT_JVM,
         "spark.driver.memory": "1g",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.adaptive.enabled": "false",

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from kcoord_wire.forensics.analysis import analyze
-from kcoord_wire.spark.sessions import java_home
+from kcoord_wire.spark.sessions import SHORT_JVM, java_home
 from kcoord_wire.zookeeper.ensemble import free_ports
 
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "cooperative.pcap"
@@ -64,7 +64,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.progress.reportInterval": "20ms",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": SHORT_JVM,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.local.dir": str(tmp_path / "local"),

@@ -21,11 +21,10 @@ from typing import Final, Self
 
 import pyspark
 
-from kcoord_wire.spark.sessions import java_home
+from kcoord_wire.spark.sessions import SHORT_JVM, java_home
 from kcoord_wire.zookeeper.ensemble import free_ports
 from tests.support.waiting import eventually
 
-SMALL_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _START_SECONDS: Final = 300.0
 _TAIL: Final = 4_000
 
@@ -77,7 +76,7 @@ class _Server:
                     **bare(),
                     "SPARK_HOME": str(home),
                     "SPARK_DAEMON_MEMORY": "256m",
-                    "SPARK_DAEMON_JAVA_OPTS": SMALL_JVM,
+                    "SPARK_DAEMON_JAVA_OPTS": SHORT_JVM,
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -3,8 +3,9 @@
 ``match@BYTES`` is the variant ``match`` with that many `maxPartitionBytes`.
 
 Each variant runs once on one file first, so that no session start and little compilation is measured; the result is
-what the second run took: seconds, processor time of driver, JVM and workers, and on Spark the bytes that its tasks sent
-to the driver (`Result Size`, of all tasks, in the event log); of what is matched also its bytes, which are shuffled.
+what the second run took: seconds, processor time of driver, JVM and workers (``start``: that of what came before), and
+on Spark the bytes that its tasks sent to the driver (`Result Size`, of all tasks, in the event log); of what is matched
+also its bytes, which are shuffled.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ def _on_spark(variant: str, out: Path) -> Callable[[str], dict[str, int]]:
     from pyspark.sql import functions as F
 
     from kcoord_wire.spark import explain_rebalances, group_histories, match_files, register, session
-    from kcoord_wire.spark.analysis import analyze_on_spark
+    from kcoord_wire.spark.analysis import analyze_on_spark, local_conf
 
     kind, _, limit = variant.partition("@")
     master, events = f"local[{os.cpu_count()}]", out / "events"
     events.mkdir(parents=True)
     logged = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
-    spark = session(master, **{"spark.driver.memory": "2g", "spark.eventLog.dir": events.as_uri()}, **logged)
+    own = {"spark.driver.memory": "2g", "spark.eventLog.dir": events.as_uri()}
+    spark = session(master, **local_conf(master), **own, **logged)
     register(spark)
 
     def run(path: str) -> dict[str, int]:
@@ -103,7 +105,7 @@ def main() -> None:
 
         SparkContext.getOrCreate().stop()  # which completes the log
         found |= sent_to_driver(out / "events", since)
-    result.write_text(json.dumps({"seconds": took, "spent": spent, **found}))
+    result.write_text(json.dumps({"seconds": took, "spent": spent, "start": before, **found}))
 
 
 if __name__ == "__main__":
