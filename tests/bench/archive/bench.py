@@ -87,6 +87,17 @@ class Report:
                 times = f"{self.times_plain(case, variant):.2f}"
                 yield [case, what, digits(run["seconds"]), spent, times, held]
 
+    def starts(self) -> Iterator[str]:
+        """What is not in the figures, as a paragraph: the start of a session, and its first file."""
+        took = [
+            f"{case} {' / '.join(digits(start[kind]) for kind in ('driver', 'jvm', 'workers'))}"
+            for case, found in self.cases.items()
+            if (start := found["variants"]["spark"].get("start"))
+        ]
+        if took:
+            text = "Not in these figures: the start with the analysis of one file, driver / JVM / workers, processor s"
+            yield from (f"{text}: {'; '.join(took)}.", "")
+
     def targets(self) -> Targets:
         """Each target, whether it is met, and the figures."""
         for case in self.cases:
@@ -128,6 +139,7 @@ def markdown(made: Made) -> str | None:
         NOTES,
         *report.table(),
         "",
+        *report.starts(),
         report.on_paper(),
         "",
         "## Targets",
@@ -139,7 +151,8 @@ def markdown(made: Made) -> str | None:
 def summary(made: Made) -> str:
     """The section of docs/benchmarks.md."""
     report = Report(made)
-    parts = [f"{report.conditions()}.", "", *report.table(), "", report.on_paper(), "", *missed(report.targets()), ""]
+    parts = [f"{report.conditions()}.", "", *report.table(), "", *report.starts(), report.on_paper(), ""]
+    parts += [*missed(report.targets()), ""]
     return "\n".join([*parts, "[How, and all targets](../tests/bench/archive/results/latest.md)."])
 
 

@@ -18,6 +18,7 @@ from tests.support.recordings import record_capture
 from ..spark.measure import watched
 from . import group
 from .analyze import DATA, spent, write_together
+from .bench import Report
 from .captures import COMMITS, REJOINS, SHAPES, write_captures, write_hours
 from .live import markdown
 from .live_measure import VARIANTS, _follow, _plainly, _source
@@ -60,6 +61,12 @@ def test_processor_time_is_that_of_this_process() -> None:
     after = processor_time(os.getpid())
     assert after["driver"] > before["driver"]
     assert after["jvm"] >= 0
+
+
+def test_what_a_start_takes_is_said_apart() -> None:
+    case = {"variants": {"spark": {"start": {"driver": 1.0, "jvm": 9.0, "workers": 2.0}}}}
+    [said, _] = Report({"cases": {"few": case, "of an older run": {"variants": {"spark": {}}}}}).starts()
+    assert said.endswith(": few 1.00 / 9.00 / 2.00.")
 
 
 def test_what_the_driver_receives_is_counted(tmp_path: Path) -> None:
