@@ -20,6 +20,8 @@ SPARK = tuple(int(part) for part in version_of("pyspark").split(".")[:2])
 BUILD = Path(__file__).resolve().parents[2] / "build"
 _FITTING = {"3.5": ["pyarrow<26"]}
 """What else a version has of its own: Spark 3.5 asks for NumPy 1, with which newer releases do not load."""
+_CHEAPLY = ("--quiet", "--disable-pip-version-check", "--no-compile", "-C--build-option=--compression=stored")
+"""Of pyspark pip builds a wheel, 400 MB of jars, which need not be compressed to be unpacked at once."""
 _ASK = "import pyspark; print(pyspark.__version__)"
 
 
@@ -32,11 +34,11 @@ def interpreter(version: str) -> Path:
     python = folder / "bin" / "python"
     with locked(folder):
         if not _has(python, version):
-            venv.create(folder, clear=True, symlinks=True, with_pip=True)
+            venv.create(folder, clear=True, symlinks=True)
             [site] = folder.glob("lib/python*/site-packages")
             # A folder that is only named would be searched; its own .pth files, which lead to the checkout, not read.
             (site / "beside.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
-            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            pip = [sys.executable, "-m", "pip", "--python", str(python), "install", *_CHEAPLY]
             own = [f"pyspark[connect]=={version}.*", *_FITTING.get(version, [])]
             subprocess.run([*pip, *own], check=True, stdout=sys.stderr)
             assert _has(python, version)
