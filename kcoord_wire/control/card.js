@@ -35,7 +35,7 @@ class Card {
     this.toggle = el("button", { type: "button", "aria-expanded": "false", onclick: () => this.open(!this.isOpen) }, bdi(id || "(without a name)"));
     this.again = el("button", { type: "button", "data-act": true, onclick: () => act(`groups/${encodeURIComponent(this.id)}/rebalance`, { reason: "asked for on the page" }) }, "Rebalance");
     this.again.setAttribute("aria-label", `Let the group ${cut(id)} rebalance`);
-    this.mover = el("select", { "data-act": true, onchange: () => act(`groups/${encodeURIComponent(this.id)}/coordinator`, { to: Number(this.mover.value) }) });
+    this.mover = el("select", { "data-act": true, onchange: () => this.move() });
     this.mover.setAttribute("aria-label", `Broker that coordinates ${cut(id)}`);
     this.moving = el("label", { hidden: true }, "on ", this.mover);
     this.inside = el("div", { class: "inside", hidden: true });
@@ -114,13 +114,26 @@ class Card {
     ].filter(Boolean).join(" · "));
     const node = live.leaders[group.partition];
     this.moving.hidden = live.brokers.length < 2;
-    listTo(this.mover, node < 0 ? el("option", { value: "-1" }, "no broker") : null,
-      live.brokers.filter((broker) => broker.state === "running" || broker.node === node).map((broker) => el("option", { value: String(broker.node), selected: broker.node === node }, `broker ${broker.node}`)));
+    const listed = JSON.stringify([node, live.brokers]);
+    if (listed !== this.listed) this.listBrokers(node); // a list that is open would close
+    this.listed = listed;
     if (!this.isOpen) return;
     this.members.set(group.members);
     this.table.set(this.rebalances.toReversed());
     this.draw();
     this.tell();
+  }
+
+  listBrokers(node) {
+    const there = live.brokers.filter((broker) => broker.state === "running" || broker.node === node);
+    listTo(this.mover, node < 0 ? el("option", { value: "-1" }, "no broker") : null,
+      there.map((broker) => el("option", { value: String(broker.node), selected: broker.node === node }, `broker ${broker.node}`)));
+  }
+
+  async move() {
+    await act(`groups/${encodeURIComponent(this.id)}/coordinator`, { to: Number(this.mover.value) });
+    this.listed = ""; // it may not have moved
+    this.fill();
   }
 
   tell() {

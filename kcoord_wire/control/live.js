@@ -92,7 +92,7 @@ function show(seen) {
   live.before = leaders;
   set("source", `live from ${cut(seen.address, 200)}`);
   list();
-  if (tab === "brokers") tables.brokers.set(live.brokers);
+  listBrokers();
   document.documentElement.dataset.shown ||= String(Math.round(performance.now()));
 }
 
@@ -246,12 +246,19 @@ const tables = {
     ["", (one) => [
       one.state === "paused" ? button("Resume", `brokers/${one.node}/resume`, `p${one.node}`) : one.state === "running" ? button("Pause", `brokers/${one.node}/pause`, `p${one.node}`) : "",
       one.state === "stopped" ? button("Restart", `brokers/${one.node}/restart`, `s${one.node}`) : button("Stop", `brokers/${one.node}/stop`, `s${one.node}`)]],
-    ["address", (one) => one.address], [">groups it coordinates", (one) => number(coordinated(one.node))],
+    ["address", (one) => one.address], [">groups it coordinates", (one) => number(one.groups)],
   ], null),
 };
 const SOURCES = { topics: "lags", transactions: "transactions" };
 const EMPTY = { topics: "There are no topics.", transactions: "There are no transactional ids: a producer with transactions makes one." };
 let tab = "groups";
+
+// A button that is made anew while it is pressed would not be clicked.
+function listBrokers() {
+  const rows = live.brokers.map((broker) => ({ ...broker, groups: coordinated(broker.node) })), text = JSON.stringify(rows);
+  if (tab === "brokers" && text !== listBrokers.before) tables.brokers.set(rows);
+  if (tab === "brokers") listBrokers.before = text;
+}
 
 async function look() {
   const path = SOURCES[tab], shown = tab;
@@ -281,7 +288,7 @@ function choose(chosen) {
     each.tabIndex = isChosen ? 0 : -1;
     $(each.getAttribute("aria-controls")).hidden = !isChosen;
   }
-  if (tab === "brokers") tables.brokers.set(live.brokers);
+  listBrokers();
   look();
 }
 
