@@ -283,6 +283,7 @@ class WorldState:
     pauses: dict[tuple[str, int], Pause] = field(default_factory=dict)
     members: dict[tuple[str, str], dict[str, KnownMember]] = field(default_factory=dict)
     _named_by: dict[Place, tuple[str, int]] = field(default_factory=dict)
+    _passed_over: dict[Place, tuple[int, int]] = field(default_factory=dict)
     _progress: dict[int, _Progress] = field(default_factory=dict)
 
     @property
@@ -409,6 +410,7 @@ class WorldState:
                 if coordination_partition(place.topic, self.partitions) == partition:
                     del self.claims[place]
                     self._named_by.pop(place, None)
+                    self._passed_over.pop(place, None)
             for group in [
                 group for group, pause in self.pauses.items() if group[1] == partition and pause.until <= now
             ]:
@@ -499,10 +501,13 @@ class WorldState:
 
     def _replace(self, claim: Claim, former: str | None, message: Heartbeat, entry: Entry, now: int) -> None:
         """The sender has begun to hold it by a heartbeat. Of a restart that has the position which the sender has read,
-        and that may be one of a topic that was there before; where the log knows the topic, it keeps its own."""
+        and that may be one of a topic that was there before; where the log knows the topic, it keeps its own, also when
+        another copy of the heartbeat lands."""
         claim.former_instance_id = former
         if former is None or not claim.topic_id:
             self._move(claim, message, entry, now)
+        elif message.current_offset > claim.current_offset:
+            self._passed_over[claim.place] = message.time, message.current_offset
 
     def _end_silence(self, claim: Claim, entry: Entry) -> None:
         """After two intervals without an entry about a place its claim is stale, whichever member has held it."""
@@ -530,6 +535,7 @@ class WorldState:
         claim.proposed_offset = -1
         claim.inferred_ms = -1 if claim.certainty is Certainty.CERTAIN else claim.heartbeat_ms
         claim.former_instance_id = claim.handoff = None
+        self._passed_over.pop(claim.place, None)
 
     def _move(self, claim: Claim, message: Any, entry: Entry, now: int) -> None:
         """Set the position. By the document it goes back only by a release, of a claim made while the group is paused:
@@ -623,6 +629,8 @@ class WorldState:
         """Return whether the sender's position is one of the topic that the log knows. In a trimmed log that of a
         former holder may have landed late, and a member may have read it: so who has named the topic counts, from then
         on."""
+        if self._passed_over.get(claim.place) == (message.time, message.current_offset):
+            return False
         named_by, since = self._named_by.get(claim.place, ("", 0))
         is_known = claim.certainty in (Certainty.CERTAIN, Certainty.SHOWN) or not (named_by and claim.topic_id)
         return is_known or (named_by == message.instance_id and since <= message.time)

@@ -241,6 +241,18 @@ STORIES: dict[str, list[Any]] = {
         (free("b1", 2, time=2), Outcome.RELEASED),
         has(current_offset=2),
     ],
+    # A restart has read the position of a topic before the log had another one; its first heartbeat lands twice.
+    "the copy of a restart's heartbeat has no position": [
+        (claim("a1", time=1), Outcome.CLAIMED),
+        (identify("a1", "first", time=1), Outcome.IDENTIFIED),
+        (beat("a1", 21, time=1), Outcome.RENEWED),
+        (identify("a1", "second", 0, time=2), Outcome.IDENTIFIED),
+        (beat("a2", 21, time=2), Outcome.TAKEN_OVER),
+        (beat("a2", 21, time=2), Outcome.RENEWED),
+        has(current_offset=0, topic_id="second"),
+        (beat("a2", 22, time=2), Outcome.RENEWED),
+        has(current_offset=22),
+    ],
     "only a live holder releases": [
         _HELD_BY_A,
         (free("b1", 8), Outcome.RELEASE_REFUSED),
