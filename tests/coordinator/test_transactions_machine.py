@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import IllegalMoveError, Request
+from kcoord_wire.coordinator.core.events import IllegalMoveError, Load, Request
 from kcoord_wire.coordinator.transactions import machine as module
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.coordinator.transactions.transaction import (
@@ -50,6 +50,16 @@ def test_a_producer_without_transactions_needs_no_log() -> None:
     request = Request(2, m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1), 5)
     (reply,) = machine.handle(request, 5)
     assert reply.message.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_refusal_waits_for_what_it_depends_on() -> None:
+    machine = TransactionMachine(Topics(), len, lambda now: now)
+    machine.handle(Load([]), 5)
+    wanted = {"transactional_id": "x", "transaction_timeout_ms": 1_000}
+    machine.handle(Request(1, m.InitProducerIdRequest(**wanted), 5), 5)
+    other = m.InitProducerIdRequest(**wanted, producer_id=99, producer_epoch=0)
+    (reply,) = machine.handle(Request(2, other, 5), 5)
+    assert (reply.message.error_code, reply.after) == (E.PRODUCER_FENCED, 1)
 
 
 @pytest.mark.parametrize(
