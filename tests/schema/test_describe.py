@@ -49,7 +49,8 @@ def test_a_class_says_what_its_fields_are() -> None:
         "- tagged ([]Row): The rows. Versions 2+. Tagged field 0.",
     ]
     assert class_doc(MESSAGE, MESSAGE.structs["Row"]).endswith("\n- cell (int8): Versions 2+.")
-    assert class_doc(about(""), about("").root) == "Note\n\nVersions 0-5, flexible 3+."
+    bare = about("")
+    assert class_doc(bare, bare.root) == "Note\n\nVersions 0-5, flexible 3+."
 
 
 def test_a_field_says_what_is_not_true_of_all_versions() -> None:
