@@ -212,13 +212,13 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(MADE)
 	@touch $@
 
 docs: setup $(SPHINX)/.installed ## the site: pages, every message, the public names; SITE (build/site), opened by `kcoord docs`
-	$(PY) -m website $(SITE).sources
-	$(SPHINX)/bin/python -m sphinx -q -W --keep-going -c website -d $(SITE).doctrees $(SITE).sources $(SITE)
-	$(PY) -m website.check $(SITE)
+	$(PY) -m docs.website $(SITE).sources
+	$(SPHINX)/bin/python -m sphinx -q -W --keep-going -c docs/website -d $(SITE).doctrees $(SITE).sources $(SITE)
+	$(PY) -m docs.website.check $(SITE)
 
 # The packages of .venv are behind its own, so that the docstrings of all rooms can be read.
-$(SPHINX)/.installed: website/requirements.txt | $(PY)
-	$(PY) -m venv $(SPHINX)
+$(SPHINX)/.installed: docs/website/requirements.txt | $(MADE)
+	$(PY) -m venv --clear $(SPHINX)
 	$(SPHINX)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> "$$($(SPHINX)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/packages.pth"

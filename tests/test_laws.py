@@ -24,7 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "kcoord_wire"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 WRITTEN = [path for path in SOURCES if not path.is_relative_to(PACKAGE / "messages")]  # the rest is generated
-PYTHON = [path for part in ("kcoord_wire", "tests", "fuzz", "website") for path in sorted((ROOT / part).rglob("*.py"))]
+PYTHON = [
+    path for part in ("kcoord_wire", "tests", "fuzz", "docs/website") for path in sorted((ROOT / part).rglob("*.py"))
+]
 TESTS = [path for path in PYTHON if path.name.startswith("test_")]
 CONFTESTS = [path for path in PYTHON if path.name == "conftest.py"]
 STARTS_WITH_A_DOCSTRING = re.compile(r'(?:#.*\n)*r?"""\S')

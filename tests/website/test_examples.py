@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
+from docs.website.examples import example
 from kcoord_wire.records import read_records
 from kcoord_wire.schema.plan import attribute_name
 from tests.support.each import each
-from website.examples import example
 
 
 @each("codec", kw.registry.values())

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import kcoord_wire as kw
+from docs.website import message_pages
+from docs.website.__main__ import sources_of
+from docs.website.api_pages import public_names
+from docs.website.check import find_problems
 from kcoord_wire.schema.describe import describe_fields
-from website import message_pages
-from website.__main__ import sources_of
-from website.api_pages import public_names
-from website.check import find_problems
 
 # One of each kind: flexible, with several structs, headers, a record, a union, no version but 0, text, embedded.
 SHOWN = (

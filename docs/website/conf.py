@@ -1,4 +1,4 @@
-"""Sphinx: what it builds from the sources that `python -m website` writes. Nothing is loaded from elsewhere."""
+"""Sphinx: what it builds from the sources that `python -m docs.website` writes. Nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import kcoord_wire as kw
 

@@ -1,4 +1,4 @@
-"""`python -m website FOLDER`: write the sources of the site, Markdown for Sphinx, into a folder that is made anew.
+"""`python -m docs.website FOLDER`: write the sources of the site, Markdown for Sphinx, into a folder that is made anew.
 
 The pages of the repository keep their place, so that their links hold; the README is the home page. A file that a page
 links to and that is no page is copied, so that the site needs no checkout beside it; a link to a folder becomes text.
@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from website.api_pages import emit_api_pages
-from website.message_pages import emit_message_pages
+from docs.website.api_pages import emit_api_pages
+from docs.website.message_pages import emit_message_pages
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 HOME: Final = "README.md"
 _LINK: Final = re.compile(r"(!?)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _PROGRAM: Final = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)

@@ -16,11 +16,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 import kcoord_wire as kw
+from docs.website.examples import example
 from kcoord_wire.codec.explain import OF_CONNECT
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.schema.describe import FieldFacts, about_paragraphs, describe_fields, version_notes
 from kcoord_wire.schema.model import Message, Versions
-from website.examples import example
 
 MESSAGES: Final = "messages"
 ERRORS: Final = "errors.md"

@@ -1,4 +1,4 @@
-"""`python -m website.check FOLDER`: what is wrong with the links of a site, a line each; status 1 if there is anything.
+"""`python -m docs.website.check FOLDER`: what is wrong with the links of a site, a line each; status 1 if anything is.
 
 Laws:
 
