@@ -25,6 +25,7 @@ SPARKS ?= 3.5 4.0 4.1 4.2
 ROUNDS ?= 1000
 SANITIZED ?= tests/codec tests/fuzz
 QUICK ?=
+PUBLISH ?=
 OLD ?=
 
 # command:packages of Debian
@@ -85,7 +86,7 @@ export MAVEN_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate mutants truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite docs fuzz interop clients crowded short peers sanitize pythons sparks free-threaded thread-sanitizer debug-python regen clean
+.PHONY: help setup native run check test proof lint simulate mutants truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite docs fuzz interop clients crowded short peers sanitize pythons release sparks free-threaded thread-sanitizer debug-python regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -252,6 +253,9 @@ sanitize: setup ## the codec's tests on a native module built with the address a
 
 pythons: setup peers ## the codec's tests on wheels for other versions of CPython (PYTHONS), fetched or compiled once
 	KCOORD_WIRE_PYTHONS='$(PYTHONS)' $(PY) -m pytest tests/test_packaging.py -k another_python -o faulthandler_timeout=1860
+
+release: setup ## what a release consists of, built and checked in build/release: sdist, wheels (PYTHONS), extras, licences, sums
+	$(PY) -m tests.release $(PYTHONS) $(if $(PUBLISH),--publish)
 
 sparks: setup ## tests/spark with other versions of Spark (SPARKS), each in an environment of its own
 	for version in $(SPARKS); do \
