@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.marshal.context import Clocks, Context, TopicPartition
-from kcoord_wire.marshal.member_events import MemberSettings
+from kcoord_wire.marshal.member_events import MemberSettings, RangeClaims
 from kcoord_wire.marshal.world_state import Entry, Rules
 from kcoord_wire.messages.marshal import Heartbeat
 
@@ -105,3 +105,14 @@ def test_only_a_clock_that_is_surely_ahead_is_corrected() -> None:
     clocks.measure("slow", "s", LANDED // 1_000 - 60, LANDED)
     clocks.measure("fast", "f", LANDED // 1_000 + 60, LANDED)
     assert [clocks.surely_ahead_ms(name) for name in ("s", "f", "unknown")] == [0, 59_100, 0]
+
+
+def test_ranges_go_with_no_presence() -> None:
+    with pytest.raises(ValueError, match="presence, balance"):
+        context_of(ranges=RangeClaims(), presence=True)
+
+
+def test_presence_has_the_time_of_the_wall_clock() -> None:
+    made = context_of()
+    made.now, made.ahead_ms = 2_000, 5_999
+    assert made.presence("orders", 3).time == 7

@@ -407,6 +407,12 @@ def test_what_nobody_has_claimed_has_no_state() -> None:
     assert world.state.claims == {}
 
 
+def test_the_library_takes_what_a_trimmed_log_shows_for_all() -> None:
+    world = World(Rules.LIBRARY, first_offset=100)
+    world.tell(claim("a1", time=1_000))
+    assert (world.claim().certainty, world.claim().token) == (Certainty.CERTAIN, 100)
+
+
 def test_position_goes_back_by_an_admin_whose_pause_was_trimmed() -> None:
     world = World(first_offset=100)
     for message in (beat("x1", 9), free("x1", 2)):

@@ -138,6 +138,12 @@ def test_new_partitions_of_a_topic_are_claimed() -> None:
     assert world.run_until(lambda: world.shares() == {"a": 5}, 3_000)
 
 
+def test_a_topic_that_is_deleted_is_released() -> None:
+    _, a = one_member()
+    a.deliver(events.TopicPartitions({}))
+    assert stopped(a) == [LossReason.FETCH_FAILED]
+
+
 def test_a_release_is_read_back_before_the_tenure_ends() -> None:
     """Another's refused claim is read before it: without that the claim looks like one that nothing works on."""
     world, a = one_member()
