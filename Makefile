@@ -86,7 +86,7 @@ export MAVEN_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate mutants truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite docs fuzz interop clients crowded short peers sanitize pythons release sparks free-threaded thread-sanitizer debug-python regen clean
+.PHONY: help setup native run check test proof lint simulate mutants truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite docs fuzz interop clients crowded short peers sanitize pythons release sparks free-threaded thread-sanitizer debug-python pyz regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -244,6 +244,15 @@ peers: # installs what is missing of them
 	if [ -n "$$missing" ]; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get -o Acquire::Retries=3 update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get -o Acquire::Retries=3 install -qq -y --no-install-recommends $$missing; fi
+
+pyz: setup ## build/kcoord.pyz: kcoord serve, analyze and watch with all that they need as one file, for this Python
+	rm -rf build/pyz
+	$(PYTHON) -m venv build/pyz/shiv
+	build/pyz/shiv/bin/python -m pip install --quiet --disable-pip-version-check 'shiv>=1,<2'
+	KCOORD_WIRE_REQUIRE_NATIVE=1 $(PY) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/pyz .
+	build/pyz/shiv/bin/shiv --quiet --compressed --console-script kcoord --python '/usr/bin/env python3' \
+		--output-file build/kcoord.pyz "$$(echo build/pyz/*.whl)[serve,analyze,kafka]"
+	SHIV_ROOT=build/pyz/root $(PYTHON) -I build/kcoord.pyz --version
 
 sanitize: setup ## the codec's tests on a native module built with the address and undefined-behaviour sanitizers
 	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=address $(PY) setup.py --quiet build --build-base build/sanitize --build-lib build/sanitize/lib
