@@ -44,6 +44,8 @@ folder, jars, *archives = sys.argv[1:]
 spark = session("local[2]", **{
     "spark.jars": jars, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "JVM",
+    "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for the state of a table, with each commit
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
