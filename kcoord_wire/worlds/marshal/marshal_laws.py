@@ -215,6 +215,9 @@ class Invariants:
             return
         if not claim.topic_id and self._topics.has_recreated:
             return
+        self._check_moved(entry, before, claim, account)
+
+    def _check_moved(self, entry: Entry, before: Claim | None, claim: Claim, account: _Account) -> None:
         if before is not None and claim.current_offset < before.current_offset:
             raise ViolationError("offsets", f"{entry} moves {claim.place} back from {before.current_offset}")
         is_moved = before is None or claim.current_offset > before.current_offset  # else retention may have taken it
