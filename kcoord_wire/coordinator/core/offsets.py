@@ -427,10 +427,12 @@ def delete(
 
     Partitions that do not exist come first in the answer, as in Kafka's.
     """
+    if not message.group_id:
+        return effects.reply(request, refusal(message, request.version, ErrorCode.INVALID_GROUP_ID))
     group = groups.get(message.group_id)
     if group is None:
-        error = ErrorCode.GROUP_ID_NOT_FOUND if message.group_id else ErrorCode.INVALID_GROUP_ID
-        return effects.reply(request, refusal(message, request.version, error), effects.deleted)
+        error = refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND)
+        return effects.reply(request, error, effects.deleted)
     if not group.is_empty and group.protocol_type != CONSUMER:
         return effects.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
     partitions = _asked_partitions(topics, message.topics)

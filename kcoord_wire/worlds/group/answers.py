@@ -183,6 +183,8 @@ def _of_commit(case: _Case) -> Iterator[ErrorCode]:
 
 
 def _of_offset_deletion(case: _Case) -> Iterator[ErrorCode]:
+    if not case.message.group_id:
+        yield ErrorCode.INVALID_GROUP_ID
     if case.group is None:
         yield ErrorCode.GROUP_ID_NOT_FOUND
     elif case.group.state is not State.EMPTY and case.group.protocol_type != CONSUMER:
