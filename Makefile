@@ -90,7 +90,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 setup: $(INSTALLED) $(NATIVE) ## create .venv, install the package into it, build the native module
 	@$(PY) -c 'import kcoord_wire; print("kcoord_wire is ready:", kcoord_wire.backend, "codec")'
