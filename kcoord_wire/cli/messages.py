@@ -187,8 +187,11 @@ def _codec_of(body: bytes, args: _Message) -> tuple[kw.MessageCodec, int]:
     if args.api is not None or args.direction == "response":
         return _named_codec(args)
     header = kw.peek_request(body)
+    version = header.request_api_version
+    if args.version not in (None, version):
+        raise UsageError(f"the header has version {version}, not {args.version}: leave out --version")
     try:
-        return kw.registry.request(header.request_api_key), header.request_api_version
+        return kw.registry.request(header.request_api_key), version
     except KeyError:
         key = header.request_api_key
         raise ValueError(f"{api_name(key)} (api key {key}) has no schema here") from None

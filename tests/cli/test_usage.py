@@ -24,6 +24,7 @@ CASES = [
     (1, "decode 00 --api JoinGruop", "JoinGroupRequest"),
     (1, "decode 0000 --frame", "the stream ends"),
     (1, "decode 0006000000000000ffff --body", "UpdateMetadata"),
+    (2, "decode 000b000700000001ffff00 --body --version 8", "the header has version 7, not 8: leave out --version"),
     (1, "schemas Nothing", "there is no message 'Nothing'"),
     (1, "capture there/is/none.pcap", "No such file"),
     (1, "capture {root}/pyproject.toml", "pyproject.toml: neither pcap"),
