@@ -339,8 +339,11 @@ class _UnknownMessageError(KeyError):
         from difflib import get_close_matches
 
         (name,) = self.args
-        sides = [f"{name}{side}" for side in ("Request", "Response", "Key", "Value") if f"{name}{side}" in self._known]
-        near = sides or get_close_matches(str(name), self._known, cutoff=0.7)
+        lower = {each.lower(): each for each in self._known}
+        wanted = str(name).lower()
+        meant = [wanted + side for side in ("", "request", "response", "key", "value")]
+        near = [each for each in meant if each in lower] or get_close_matches(wanted, lower, cutoff=0.7)
+        near = [lower[each] for each in near]
         return f"there is no message {reprlib.repr(name)}" + (f"; there is {', '.join(near)}" if near else "")
 
 

@@ -62,6 +62,8 @@ def test_the_registry_holds_the_schema_files() -> None:
     ("name", "text"),
     [
         ("JoinGroup", "there is no message 'JoinGroup'; there is JoinGroupRequest, JoinGroupResponse"),
+        ("joingroup", "there is no message 'joingroup'; there is JoinGroupRequest, JoinGroupResponse"),
+        ("heartbeatrequest", "there is no message 'heartbeatrequest'; there is HeartbeatRequest"),
         ("HeartbeatReqest", "there is no message 'HeartbeatReqest'; there is HeartbeatRequest"),
         ("zzz", "there is no message 'zzz'"),
     ],
