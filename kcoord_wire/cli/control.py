@@ -63,8 +63,8 @@ class Control(Command):
         """Send one request and print its answer.
 
         :raises UsageError: the operation does not exist, or has other arguments
-        :raises ValueError: the coordinator refuses it
-        :raises OSError: nothing answers
+        :raises ValueError: the coordinator refuses it, or nothing listens
+        :raises OSError: it does not answer
         """
         method, path, body = _request(self.operation, self.arguments)
         answer = _call(self.address, _token(self.token_file), method, path, body)
@@ -147,9 +147,13 @@ def _call(address: tuple[str, int], token: str, method: str, path: str, body: di
         data = response.read()
     except http.client.HTTPException as error:
         raise ValueError(f"{address[0]}:{address[1]} does not speak HTTP: {error}") from None
+    except ConnectionRefusedError:
+        raise ValueError(f"nothing listens on {address[0]}:{address[1]}: is it the port of --control?") from None
     finally:
         connection.close()
     answer = json.loads(data) if data else None
+    if response.status == http.client.UNAUTHORIZED:
+        raise ValueError(f"{address[0]}:{address[1]} has another token than the one that is given here")
     if response.status >= http.client.BAD_REQUEST:
         raise ValueError(answer["error"] if isinstance(answer, dict) else f"HTTP status {response.status}")
     return answer
