@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,14 @@ def test_asks_for_its_own_file_and_for_nothing_else(page: Report) -> None:
     assert page.one("#others-title").text == "What was found besides"
     assert len(page.all("#others .finding")) == 1
     assert not page.one("#plain").is_displayed()
+
+
+def test_findings_that_are_only_information_are_shown(page: Report) -> None:
+    history = typical()
+    page.open(replace(history, findings=[each for each in history.findings if each.severity == "info"]))
+    assert page.one("#wrong-title").text == "What was found"
+    assert len(page.all("#findings .finding")) == 1
+    assert not page.one("#besides").is_displayed()
 
 
 def test_the_policy_stops_what_would_talk(page: Report) -> None:

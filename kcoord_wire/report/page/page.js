@@ -66,7 +66,7 @@ function findings(group) {
   const none = el("p", { class: "quiet" }, group.total ? "No detector found anything beyond what the headline says." : "There was no rebalance, and no detector found anything beyond what the headline says.");
   listTo($("findings"), wrong.length ? list(wrong) : others.length ? list(others) : none);
   $("besides").hidden = !wrong.length || !others.length;
-  listTo($("others"), list(others));
+  listTo($("others"), wrong.length ? list(others) : []);  // a card has one place: above, if nothing is wrong
 }
 
 const figure = (value) => value === null ? "without end" : number(Math.round(value * 100) / 100);
