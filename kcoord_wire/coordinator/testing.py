@@ -43,6 +43,7 @@ from kcoord_wire.coordinator.overview import (
     TransactionDescription,
 )
 from kcoord_wire.coordinator.traffic import Traffic, write_recording
+from kcoord_wire.protocol.short_repr import short_repr
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -488,7 +489,8 @@ class InjectedFaults:
             return count if count >= hits else None
 
         def failure(server: Server) -> str:
-            rows = "\n".join(f"{t.fault}: {t.matches} matches, {t.hits} hits" for t in self._tallies(server))
+            tallies = self._tallies(server)
+            rows = "\n".join(f"{short_repr(t.fault)}: {t.matches} matches, {t.hits} hits" for t in tallies)
             return f"the faults have not struck {hits} times within {timeout:g} s:\n{rows}"
 
         return self._coordinator._wait(look, timeout, failure)
