@@ -5,10 +5,12 @@ How far clocks are off, by the times in messages.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kcoord_wire.marshal.context import Clocks, Context, TopicPartition
-from kcoord_wire.marshal.member_events import MemberSettings, RangeClaims
+from kcoord_wire.marshal.member_events import Delivery, MemberSettings, RangeClaims
 from kcoord_wire.marshal.world_state import Entry, Rules
 from kcoord_wire.messages.marshal import Heartbeat
 
@@ -105,6 +107,12 @@ def test_only_a_clock_that_is_surely_ahead_is_corrected() -> None:
     clocks.measure("slow", "s", LANDED // 1_000 - 60, LANDED)
     clocks.measure("fast", "f", LANDED // 1_000 + 60, LANDED)
     assert [clocks.surely_ahead_ms(name) for name in ("s", "f", "unknown")] == [0, 59_100, 0]
+
+
+@pytest.mark.parametrize("other", [{"rules": Rules.LIBRARY}, {"delivery": Delivery.AT_MOST_ONCE}])
+def test_ranges_go_with_one_set_of_rules(other: Any) -> None:
+    with pytest.raises(ValueError, match="rules of the document, and delivered at least once"):
+        context_of(ranges=RangeClaims(), **other)
 
 
 def test_ranges_go_with_no_presence() -> None:

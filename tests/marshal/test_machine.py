@@ -526,6 +526,9 @@ def test_places_without_a_holder_are_forgotten_after_a_week() -> None:
     world.tell("no message", FORGET_MS / MINUTE - 1)
     assert list(world.state.claims) == [Place(GROUP, TOPIC, 1)]
     assert world.state.pauses == {}
+    world.tell(pause(2 * FORGET_MS // 1_000))
+    world.tell("no message", FORGET_MS / MINUTE)
+    assert len(world.state.pauses) == 1, "it goes on"
 
 
 def test_in_a_warm_partition_an_unseen_place_is_free() -> None:
