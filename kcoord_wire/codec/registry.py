@@ -441,6 +441,8 @@ class Registry(Mapping[str, MessageCodec]):
         if not isinstance(cls, type):
             by_name = f" (registry[{cls!r}].cls has that name)" if isinstance(cls, str) and cls in self else ""
             return f"{reprlib.repr(cls)} is not a message class{by_name}"
+        if cls is type:
+            return "a message is an instance of its class, not the class"
         for codec in self._codecs.values():
             if cls.__name__.startswith(codec.name) and codec.classes.get(cls.__name__) is cls:
                 return f"{cls.__name__} is not a message class, but a struct within {codec.name}"

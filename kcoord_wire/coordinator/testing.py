@@ -491,7 +491,8 @@ class InjectedFaults:
         def failure(server: Server) -> str:
             tallies = self._tallies(server)
             rows = "\n".join(f"{short_repr(t.fault)}: {t.matches} matches, {t.hits} hits" for t in tallies)
-            return f"the faults have not struck {hits} times within {timeout:g} s:\n{rows}"
+            times = "once" if hits == 1 else f"{hits} times"
+            return f"the faults have not struck {times} within {timeout:g} s:\n{rows}"
 
         return self._coordinator._wait(look, timeout, failure)
 

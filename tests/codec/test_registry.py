@@ -111,6 +111,7 @@ def test_other_classes_are_refused() -> None:
             kw.JoinGroupRequestProtocol,
             "JoinGroupRequestProtocol is not a message class, but a struct within JoinGroupRe",
         ),
+        (type, "a message is an instance of its class, not the class"),
         (int, "<class 'int'> is not a message class of this registry (compile_schemas returns"),
     ],
 )

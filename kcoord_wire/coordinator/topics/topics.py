@@ -99,7 +99,7 @@ class Topics:
         served: Mapping[int, range] = SERVED,
     ) -> None:
         for library in ("crc32c", "cramjam"):  # now, not when the first batch arrives
-            require(library, "serve", "topics in memory")
+            require(library, "serve", "the coordinator")
         self.catalog = Catalog(cluster_id, brokers)
         self._limits = limits or TopicLimits()
         self.cluster = ClusterMetadata(
