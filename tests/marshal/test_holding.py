@@ -217,6 +217,17 @@ def test_a_release_is_repeated_until_it_has_landed() -> None:
     assert a.member.tenures() == []
 
 
+def test_no_heartbeat_follows_a_release_that_is_under_way() -> None:
+    """It would claim anew what the release gives back."""
+    world, a = holder()
+    world.fate = lambda _, message: LOST if isinstance(message, ReleasingPartition) else Fate()
+    a.deliver(events.Release("orders", 0))
+    world.run(100)
+    sent = len(world.entries(Heartbeat))
+    world.run(INTERVAL)
+    assert len(world.entries(Heartbeat)) == sent
+
+
 def test_a_tenure_ends_when_the_log_has_another_holder() -> None:
     world, a = holder()
     (entry,) = world.entries(ClaimingPartition)
