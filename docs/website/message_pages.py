@@ -19,8 +19,8 @@ import kcoord_wire as kw
 from docs.website.examples import example
 from kcoord_wire.codec.explain import OF_CONNECT
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.schema.describe import FieldFacts, about_paragraphs, describe_fields, version_notes
-from kcoord_wire.schema.model import Message, Versions
+from kcoord_wire.schema.describe import FieldFacts, about_paragraphs, describe_fields, refusal_doc, version_notes
+from kcoord_wire.schema.model import Message, Refusal, Versions
 
 MESSAGES: Final = "messages"
 ERRORS: Final = "errors.md"
@@ -241,7 +241,15 @@ def _meaning(row: FieldFacts, is_kafka: bool) -> str:
     notes += [f"{word} {bound}." for word, bound in bounds if bound is not None]
     if field.ignorable:
         notes.append("A version without it drops it silently.")
+    notes += (_refused(refusal, row.versions) for refusal in field.refused)
     return " ".join(filter(None, notes))
+
+
+def _refused(refusal: Refusal, versions: Versions) -> str:
+    """A rule of `kw.check`."""
+    when = "" if refusal.versions.covers(versions) else f" in version {_said(refusal.versions & versions)}"
+    rule = f"each {refusal_doc(refusal)}" if refusal.each else refusal_doc(refusal)
+    return f"Refused{when} ([{refusal.error}](../{ERRORS}#{refusal.error.lower()})): {_prose(rule)}."
 
 
 # ---- the example

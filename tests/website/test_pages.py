@@ -56,6 +56,7 @@ def test_a_field_says_all_that_the_schema_knows() -> None:
     assert row(page, "metadata")[0] == "bytes of [ConsumerProtocolSubscription](ConsumerProtocolSubscription.md)"
     assert row(page, "protocols")[0].endswith("JoinGroupRequestProtocol](#joingrouprequestprotocol)")
     assert "\n### JoinGroupRequestProtocol\n" in page
+    assert "Refused ([INVALID_GROUP_ID](../errors.md#invalid_group_id)): must not be empty." in row(page, "group_id")[6]
     page = PAGES["FetchResponse"]
     assert row(page, "topic")[1:3] == ["0", "12"]
     assert row(page, "node_endpoints")[0].endswith(", tag 0")
