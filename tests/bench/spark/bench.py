@@ -24,7 +24,7 @@ from .measure import VARIANTS, watched
 DISK_PER_BYTE = 2.5  # of frames: these, the largest output, and what Spark writes meanwhile
 
 
-def measure(rows: int, where: Path, variants: list[str]) -> dict[str, Any]:
+def measure(rows: int, where: Path, variants: list[str], conf: list[str]) -> dict[str, Any]:
     """All variants on so many frames, which are made for it and removed after."""
     with tempfile.TemporaryDirectory(prefix="kcoord-size-", dir=where) as name:
         folder = Path(name)
@@ -33,13 +33,15 @@ def measure(rows: int, where: Path, variants: list[str]) -> dict[str, Any]:
         print(f"{rows:,} frames, {size / 1e9:.2f} GB: made in {time.perf_counter() - began:.0f} s", flush=True)
         found = {}
         for variant in variants:
-            found[variant] = watched(variant, folder / "frames", folder)
+            found[variant] = watched(variant, folder / "frames", folder, conf)
             if variant == "floor" and found[variant]["counted"] != size:
                 raise RuntimeError(f"Spark counted {found[variant]['counted']} bytes of {size}")
             if found[variant]["written"] and found[variant]["rows"] != rows:
                 raise RuntimeError(f"{variant} wrote {found[variant]['rows']} rows of {rows}")
-            seconds = found[variant]["seconds"]
-            print(f"  {variant}: {seconds:.1f} s, {rows / seconds / 1e6:.2f} million rows/s", flush=True)
+            seconds, processor = found[variant]["seconds"], found[variant]["processor"]
+            each = ", ".join(f"{kind} {processor[kind] / rows * 1e6:.2f}" for kind in ("jvm", "workers"))
+            print(f"  {variant}: {seconds:.1f} s, {rows / seconds / 1e6:.2f} million rows/s", end="; ")
+            print(f"processor s a million rows: {each}", flush=True)
     return {"rows": rows, "bytes": size, "variants": found}
 
 
@@ -48,11 +50,16 @@ def measure_all(options: argparse.Namespace) -> Made:
     needed, free = int(max(sizes) * MEAN_BYTES * DISK_PER_BYTE), shutil.disk_usage(options.dir).free
     if free < needed:
         sys.exit(f"{options.dir} has {free / 1e9:.1f} GB free and {needed / 1e9:.1f} GB are needed: name another --dir")
-    return {"spark": pyspark.__version__, "sizes": [measure(rows, options.dir, options.variants) for rows in sizes]}
+    return {
+        "spark": pyspark.__version__,
+        "conf": options.conf,
+        "sizes": [measure(rows, options.dir, options.variants, options.conf) for rows in sizes],
+    }
 
 
 def markdown(made: Made) -> str | None:
-    return report.markdown(made) if VARIANTS.keys() == made["sizes"][-1]["variants"].keys() else None
+    is_whole = VARIANTS.keys() == made["sizes"][-1]["variants"].keys() and not made.get("conf")
+    return report.markdown(made) if is_whole else None
 
 
 BENCH = Bench(
@@ -64,6 +71,7 @@ BENCH = Bench(
         "rows": {"type": int, "default": 50_000_000, "help": "of the largest size"},
         "sizes": {"type": int, "nargs": "+", "help": "all sizes; by default ROWS / 50, ROWS / 10 and ROWS"},
         "variants": {"nargs": "+", "choices": VARIANTS, "default": list(VARIANTS)},
+        "conf": {"nargs": "+", "default": [], "metavar": "NAME=VALUE", "help": "settings of the sessions of Spark"},
         "dir": {"type": Path, "default": Path(tempfile.gettempdir()), "help": "where there is room"},
     },
     title="Millions of frames",

@@ -1,7 +1,7 @@
-"""One measurement, in its own process: `python -m tests.bench.spark.measure VARIANT FRAMES OUT RESULT`.
+"""One measurement, in its own process: `python -m tests.bench.spark.measure VARIANT FRAMES OUT RESULT NAME=VALUE...`.
 
 Each variant runs once on one file first, so that no session start and no compilation is measured; the result is what
-the second run took, as JSON. The parent watches the memory meanwhile (`watched`).
+the second run took, as JSON. The parent watches the memory meanwhile (`watched`). Settings of the session may follow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -37,13 +37,13 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 _LOOK_SECONDS: Final = 0.1
 
 
-def _on_spark(variant: str) -> Callable[[list[str], Path], int]:
+def _on_spark(variant: str, conf: dict[str, str]) -> Callable[[list[str], Path], int]:
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
     from kcoord_wire.spark import convert_parquet, decode_frames, decode_parquet, session
 
-    spark = session(f"local[{os.cpu_count()}]", **{"spark.driver.memory": "2g"})
+    spark = session(f"local[{os.cpu_count()}]", **{"spark.driver.memory": "2g", **conf})
 
     def decoded(df: DataFrame) -> DataFrame:
         if variant == "nested":
@@ -103,21 +103,34 @@ def _plainly(files: list[str], out: Path) -> int:
 def main() -> None:
     variant, frames, out, result = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
     files = sorted(str(path) for path in frames.glob("*.parquet"))
-    run = _plainly if variant == "plain" else _on_spark(variant)
+    conf = dict(setting.split("=", 1) for setting in sys.argv[5:])
+    run = _plainly if variant == "plain" else _on_spark(variant, conf)
     run(files[:1], out)
     shutil.rmtree(out, ignore_errors=True)
-    began = time.perf_counter()
+    before, began = _processor_seconds(os.getpid()), time.perf_counter()
     counted = run(files, out)
     took = time.perf_counter() - began
+    processor = {kind: seconds - before[kind] for kind, seconds in _processor_seconds(os.getpid()).items()}
     written = sum(path.stat().st_size for path in out.rglob("*.parquet")) if out.exists() else 0
     rows = sum(pq.read_metadata(path).num_rows for path in out.rglob("*.parquet")) if out.exists() else 0
-    result.write_text(json.dumps({"seconds": took, "counted": counted, "written": written, "rows": rows}))
+    found = {"seconds": took, "processor": processor, "counted": counted, "written": written, "rows": rows}
+    result.write_text(json.dumps(found))
 
 
-def watched(variant: str, frames: Path, folder: Path, *, module: str = "tests.bench.spark.measure") -> dict[str, Any]:
-    """What the measurement of a variant gave, with the most memory that its processes had: driver, JVM, workers."""
+def watched(
+    variant: str,
+    frames: Path,
+    folder: Path,
+    conf: Sequence[str] = (),
+    *,
+    module: str = "tests.bench.spark.measure",
+) -> dict[str, Any]:
+    """What the measurement of a variant gave, with the most memory that its processes had: driver, JVM, workers.
+
+    :param conf: settings of the session, each as NAME=VALUE
+    """
     out, result = folder / "out", folder / "result.json"
-    command = [sys.executable, "-m", module, variant, str(frames), str(out), str(result)]
+    command = [sys.executable, "-m", module, variant, str(frames), str(out), str(result), *conf]
     peaks = {"driver": 0, "jvm": 0, "workers": 0}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -160,6 +173,14 @@ def processes(root: int) -> Iterator[tuple[int, str, list[str]]]:
     for pid in below & stats.keys():
         name, fields = stats[pid]
         yield pid, "driver" if pid == root else "jvm" if name == "java" else "workers", fields
+
+
+def _processor_seconds(root: int) -> dict[str, float]:
+    """Processor time of a process and those below it; of workers with that of those which have ended."""
+    found = {"driver": 0, "jvm": 0, "workers": 0}
+    for _, kind, fields in processes(root):
+        found[kind] += sum(map(int, fields[11 : 15 if kind == "workers" else 13]))
+    return {kind: ticks / os.sysconf("SC_CLK_TCK") for kind, ticks in found.items()}
 
 
 def _memory(root: int) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.spark.decode import GROUP_APIS
 
 from ..runner import run
+from .bench import markdown as page
 from .frames import MEAN_BYTES, write_frames
-from .measure import VARIANTS, _memory
+from .measure import VARIANTS, _memory, _processor_seconds
 from .report import markdown, summary
 
 
@@ -40,6 +42,14 @@ def test_frames_are_sound_and_mixed(tmp_path: Path) -> None:
 def test_memory_is_that_of_the_processes(tmp_path: Path) -> None:
     held = pa.array(b"x" * (32 << 20) for _ in range(1))
     assert _memory(os.getpid())["driver"] > held.nbytes
+
+
+def test_processor_time_is_that_of_the_processes() -> None:
+    before, began = _processor_seconds(os.getpid()), time.process_time()
+    while time.process_time() - began < 0.1:
+        pass
+    after = _processor_seconds(os.getpid())
+    assert after["driver"] - before["driver"] >= 0.05
 
 
 def made_up() -> dict[str, Any]:
@@ -68,6 +78,11 @@ def test_the_report_says_what_was_measured() -> None:
     assert "| flat decoding in at most 4x the floor | yes | 3.33x |" in text
     assert "ten of them 8.0 million rows/s, reading 1.25 GB/s" in text
     assert "Missed: flat decoding, written to Parquet, in at most 4x the floor: 5.00x." in summary(made_up())
+
+
+def test_no_page_has_figures_of_other_settings() -> None:
+    assert page(made_up() | {"conf": []}) is not None
+    assert page(made_up() | {"conf": ["spark.sql.codegen.wholeStage=false"]}) is None
 
 
 def test_a_disk_without_room_is_told_before_anything_is_made(tmp_path: Path) -> None:
