@@ -21,6 +21,7 @@ FREE_THREADED ?=
 DEBUGGED ?= tests/codec
 TSAN_ROUNDS ?= 20
 PYTHONS ?= 3.12 3.13 3.14
+DEBIAN ?= bookworm
 SPARKS ?= 3.5 4.0 4.1 4.2
 ROUNDS ?= 1000
 SANITIZED ?= tests/codec tests/fuzz
@@ -86,7 +87,7 @@ export MAVEN_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate mutants truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite docs fuzz interop clients crowded short peers sanitize pythons release sparks free-threaded thread-sanitizer debug-python pyz regen clean
+.PHONY: help setup native run check test proof lint simulate mutants truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite docs fuzz interop clients crowded short peers sanitize pythons release sparks free-threaded thread-sanitizer debug-python pyz image regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -253,6 +254,39 @@ pyz: setup ## build/kcoord.pyz: kcoord serve, analyze and watch with all that th
 	build/pyz/shiv/bin/shiv --quiet --compressed --console-script kcoord --python '/usr/bin/env python3' \
 		--output-file build/kcoord.pyz "$$(echo build/pyz/*.whl)[serve,analyze,kafka]"
 	SHIV_ROOT=build/pyz/root $(PYTHON) -I build/kcoord.pyz --version
+
+# Native modules are for one Python, so it has to be the one of DEBIAN. They are unpacked and compiled beforehand: a
+# container would do it at each start, and cannot with a file system that is read only.
+image: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+image: pyz ## build/kcoord-image.tar: that program and Debian's Python as an OCI image (mmdebstrap, umoci), for PYTHON of DEBIAN
+	rm -rf build/image && mkdir -p build/image/local/bin build/image/local/lib/python3
+	mv build/pyz/root/*/site-packages build/image/local/lib/python3/dist-packages
+	cd build/image/local/lib && rm -rf python3/dist-packages/bin python3/dist-packages/*.dist-info/direct_url.json && \
+	mv python3 "python$$($(CURDIR)/$(PY) -c 'import sysconfig; print(sysconfig.get_python_version())')"
+	printf '%s\n' '#!/usr/bin/python3 -I' 'from kcoord_wire.cli.main import main' 'raise SystemExit(main())' > build/image/local/bin/kcoord
+	chmod 755 build/image/local/bin/kcoord
+	mmdebstrap --quiet --variant=essential --include=python3,libstdc++6,ca-certificates,tzdata \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+		--customize-hook='sync-in build/image/local /usr/local' \
+		--customize-hook='chroot "$$1" chown -R 0:0 /usr/local' \
+		--customize-hook='chroot "$$1" python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/local/lib' \
+		--customize-hook='echo kcoord:x:9092: >> "$$1/etc/group"; echo kcoord:x:9092:9092::/data:/usr/sbin/nologin >> "$$1/etc/passwd"' \
+		--customize-hook='install -d -o 9092 -g 9092 "$$1/data"' \
+		--customize-hook='HOME=/data KCOORD_WIRE_BACKEND=native chroot --userspec=9092:9092 "$$1" /usr/local/bin/kcoord doctor serve analyze kafka' \
+		$(DEBIAN) build/image/layer.tar
+	umoci init --layout build/image/layout
+	umoci new --image build/image/layout:kcoord
+	umoci raw add-layer --image build/image/layout:kcoord --history.created "$$(date -u -d @$$SOURCE_DATE_EPOCH +%FT%TZ)" build/image/layer.tar
+	umoci config --image build/image/layout:kcoord --no-history --created "$$(date -u -d @$$SOURCE_DATE_EPOCH +%FT%TZ)" \
+		--config.user 9092:9092 --config.workingdir /data --config.volume /data --config.exposedports 9092/tcp \
+		--config.env HOME=/data --config.env PATH=/usr/local/bin:/usr/bin:/bin \
+		--config.entrypoint kcoord --config.cmd serve --config.cmd --host --config.cmd 0.0.0.0 \
+		--config.label org.opencontainers.image.title=kcoord --config.label org.opencontainers.image.licenses=Apache-2.0 \
+		--config.label org.opencontainers.image.version="$$($(PY) -c 'import kcoord_wire; print(kcoord_wire.__version__)')" \
+		--config.label org.opencontainers.image.revision="$$(git rev-parse HEAD)"
+	umoci gc --layout build/image/layout
+	tar --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner -C build/image/layout -cf build/kcoord-image.tar .
 
 sanitize: setup ## the codec's tests on a native module built with the address and undefined-behaviour sanitizers
 	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=address $(PY) setup.py --quiet build --build-base build/sanitize --build-lib build/sanitize/lib
