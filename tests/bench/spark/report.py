@@ -10,7 +10,7 @@ from ..runner import conditions, missed, shown, table, verdicts
 from .measure import COLUMNS, VARIANTS
 
 RESULTS: Final = Path(__file__).parent / "results"
-MOST_TIMES_THE_FLOOR: Final = 4.0
+MOST_TIMES_THE_FLOOR: Final = 2.5
 STEADY: Final = 0.75  # of the rate at the smallest size, at the largest: what is called linear here
 NOTES: Final = f"""\
 Frames of the group apis, mixed as coordinators get them, in uncompressed Parquet files of a million. Each variant runs
