@@ -85,6 +85,7 @@ class GroupView:
 
     :ivar state: None where the last poll did not describe it; `unanswered` says why
     :ivar since_ns: first poll that showed the state
+    :ivar is_older: that was the first poll of all, so that the group may have been in it for long
     :ivar waits_for: members that the rebalance under way may wait for
     :ivar lags: by partition, where an offset is committed
     :ivar growing: partitions that grow behind, with records a second, the fastest first
@@ -96,6 +97,7 @@ class GroupView:
     group_id: str
     state: str | None
     since_ns: int
+    is_older: bool
     protocol: str
     assignor: str | None
     members: tuple[MemberView, ...]
@@ -228,6 +230,7 @@ def _view(group: GroupWatch) -> GroupView:
         group_id=group.group_id,
         state=None if seen is None or group.unanswered is not None else seen.state,
         since_ns=group.since_ns,
+        is_older=group.is_older,
         protocol="" if seen is None else seen.protocol,
         assignor=None if seen is None else seen.assignor,
         members=tuple(sorted(members, key=lambda each: each.name)),

@@ -263,6 +263,11 @@ class GroupWatch:
         self._generation = 0
         self._is_dropped = False
 
+    @property
+    def is_older(self) -> bool:
+        """Whether its first description showed the present state already."""
+        return self.since_ns == self._first_ns
+
     # ---- what polls show
 
     def update(self, now: int, seen: SeenGroup, *, is_new: bool = False) -> list[Change]:

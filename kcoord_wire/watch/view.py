@@ -102,7 +102,8 @@ def _state_line(view: GroupView, now: int) -> str:
     if view.unanswered is not None:
         return f"{_RED}{name}  not described: {shown(view.unanswered, 160)}{_PLAIN}"
     colour = _YELLOW if view.rebalance is not None else _GREEN if view.members else _DIM
-    parts = [f"{name}  {colour}{view.state}{_PLAIN} for {_since(view.since_ns, now)}"]
+    least = "at least " if view.is_older else ""
+    parts = [f"{name}  {colour}{view.state}{_PLAIN} for {least}{_since(view.since_ns, now)}"]
     parts.append(counted(len(view.members), "member"))
     if view.lag is not None:
         parts.append(f"lag {view.lag:,}")

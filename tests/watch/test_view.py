@@ -19,7 +19,7 @@ def test_a_stable_group_with_lag() -> None:
     for second in range(14):
         script.poll(STABLE, seconds=5, committed={0: 0, 2: 5}, ends={0: 600 * second, 2: 8})
     state, one, two = lines(script)
-    assert state == "billing  Stable for 1 min 6 s  2 members  lag 7,803  grows: orders/0 +120/s".replace(
+    assert state == "billing  Stable for at least 1 min 6 s  2 members  lag 7,803  grows: orders/0 +120/s".replace(
         "1 min 6 s", "66 s"
     )
     assert one == "  c-1 (10.0.0.1)  orders 0-1  lag 7,800"
