@@ -73,13 +73,16 @@ class Cluster:
         return made
 
     def committed(self, group: str, partitions: int, by: int = 1) -> int:
-        """Return the sum of a group's committed offsets."""
+        """Return the sum of a group's committed offsets; -1 while no broker coordinates it."""
         number = self.coordinator(group, by)
         if not number:
             return -1
         with RewriteWire(self.brokers[number].address) as wire:
             wanted = m.OffsetFetchRequestTopic(name="orders", partition_indexes=list(range(partitions)))
-            answer = wire.ask(m.OffsetFetchRequest(group_id=group, topics=[wanted]))
+            try:
+                answer = wire.ask(m.OffsetFetchRequest(group_id=group, topics=[wanted]))
+            except EOFError:  # its term has ended meanwhile: it closes the connections of the group
+                return -1
         return sum(max(each.committed_offset, 0) for topic in answer.topics for each in topic.partitions)
 
     def is_shared(self, group: str, partitions: int, among: list[ConsumerProcess]) -> bool:

@@ -33,12 +33,13 @@ _SETTLE: Final = 3.0  # seconds until a browser that has just started is at rest
 _PARTS: Final = ("server", "page", "browser")
 
 
-def _processes() -> Iterator[tuple[int, int, str]]:
-    """Each process: its id, its parent's, its command line."""
+def _processes() -> Iterator[tuple[int, int, float, str]]:
+    """Each process: its id, its parent's, the processor time that it has used, its command line."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            yield int(folder.name), parent, (folder / "cmdline").read_text().replace("\0", " ")
+            used = cpu_seconds(int(folder.name))
+            yield int(folder.name), parent, used, (folder / "cmdline").read_text().replace("\0", " ")
         except OSError:  # it has ended
             continue
 
@@ -48,13 +49,13 @@ def browser_seconds(driver: int) -> Mapping[str, float]:
 
     :param driver: the process that has started the browser
     """
-    processes = {pid: (parent, command) for pid, parent, command in _processes()}
+    processes = {pid: each for pid, *each in _processes()}
     own = {driver}
-    while more := {pid for pid, (parent, _) in processes.items() if parent in own} - own:
+    while more := {pid for pid, (parent, *_) in processes.items() if parent in own} - own:
         own |= more
-    seconds = {pid: cpu_seconds(pid) for pid in own - {driver}}
-    drawing = sum(used for pid, used in seconds.items() if "--type=renderer" in processes[pid][1])
-    return {"page": drawing, "browser": sum(seconds.values())}
+    spent = [(used, command) for pid, (_, used, command) in processes.items() if pid in own - {driver}]
+    drawing = sum(used for used, command in spent if "--type=renderer" in command)
+    return {"page": drawing, "browser": sum(used for used, _ in spent)}
 
 
 class _Screen:
