@@ -19,6 +19,7 @@ from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.groups import BaseGroup, Group
 from kcoord_wire.coordinator.description import GroupDescription, describe_group
+from kcoord_wire.coordinator.transactions.transaction import by_topic
 
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.host import Host
@@ -219,21 +220,16 @@ def transactions(host: Host) -> list[TransactionDescription]:
     """Return the transactional ids that have changed last, the newest first."""
     known = host.transactions.machine.transactions.values()
     newest = islice(sorted(known, key=lambda each: (-each.updated_at, each.transactional_id)), MOST_TRANSACTIONS)
-    described = []
-    for each in newest:
-        partitions: dict[str, list[int]] = {}
-        for topic, number in each.partitions:
-            partitions.setdefault(topic, []).append(number)
-        described.append(
-            TransactionDescription(
-                each.transactional_id,
-                str(each.state),
-                each.producer_id,
-                each.producer_epoch,
-                each.timeout_ms,
-                each.started_at if each.started_at >= 0 else None,
-                each.updated_at,
-                {topic: tuple(sorted(numbers)) for topic, numbers in sorted(partitions.items())},
-            )
+    return [
+        TransactionDescription(
+            each.transactional_id,
+            str(each.state),
+            each.producer_id,
+            each.producer_epoch,
+            each.timeout_ms,
+            each.started_at if each.started_at >= 0 else None,
+            each.updated_at,
+            {topic: tuple(numbers) for topic, numbers in by_topic(sorted(each.partitions)).items()},
         )
-    return described
+        for each in newest
+    ]
