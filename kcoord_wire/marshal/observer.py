@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from kcoord_wire.marshal.context import Clocks
-from kcoord_wire.marshal.ranges import RangeOutcome, RangePlace, RangeState, range_place
+from kcoord_wire.marshal.ranges import Range, RangeOutcome, RangePlace, RangeState, range_place
 from kcoord_wire.marshal.world_state import (
     HEARTBEAT_INTERVAL_S,
     Claim,
@@ -103,6 +103,11 @@ class RangeLeft(NamedTuple):
     is_released: bool
     at_ms: int
 
+    @classmethod
+    def of(cls, held: Range, *, is_released: bool, at_ms: int) -> Self:
+        """What its holder has not processed of a range."""
+        return cls(held.current, held.end, held.client_id, held.instance_id, is_released, at_ms)
+
 
 @dataclass(slots=True)
 class Observer:
@@ -163,7 +168,7 @@ class Observer:
                 ended_ms = at_ms if is_released else held.heartbeat_ms
                 left = self.left.setdefault(at, [])
                 left[:] = [each for each in left if not self.ranges.places[at].is_done(each.first, each.end)]
-                left.append(RangeLeft(held.current, held.end, held.client_id, held.instance_id, is_released, ended_ms))
+                left.append(RangeLeft.of(held, is_released=is_released, at_ms=ended_ms))
 
     def _skipped(self, entry: Entry, reason: str) -> None:
         garbage = self.garbage.setdefault(entry.partition, Garbage())

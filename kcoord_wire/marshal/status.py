@@ -430,7 +430,7 @@ class _RangeRows:
         self._interval_ms = world.interval_ms
         self._now = observer.ranges.of(at, on, now_ms)
         stale = (held for held in observer.ranges.places[at].held.values() if held.first not in self._now.held)
-        left = (RangeLeft(*_rest(held), held.client_id, held.instance_id, False, held.heartbeat_ms) for held in stale)
+        left = (RangeLeft.of(held, is_released=False, at_ms=held.heartbeat_ms) for held in stale)
         self._left = [*observer.left.get(at, ()), *left]
 
     def rows(self) -> Iterator[RangeStatus]:
@@ -490,11 +490,6 @@ class _RangeRows:
 
     def _clock(self, at_ms: int) -> str:
         return clock_text(at_ms, self._now_ms)
-
-
-def _rest(held: Range) -> tuple[int, int]:
-    """Return the offsets of a range that were not processed."""
-    return held.current, held.end
 
 
 def clock_text(at_ms: int, now_ms: int) -> str:
