@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _OF_DEVELOPERS: Final = ("dev", "native", "test")  # extras
 _SPARK: Final = "spark"
+_OK: Final = "ok"
+_NOT_BUILT: Final = "not built, or KCOORD_WIRE_BACKEND=python"
 _UNKNOWN: Final = "extras are unknown: the package is not installed, but found on the path"
 GOLDEN: Final = (
     (
@@ -116,7 +118,7 @@ def _programs() -> Iterator[tuple[str, ProgramClass | None]]:
 def _tested(make: ProgramClass | None) -> str:
     """Return ``ok``, ``not built``, or what is wrong with a codec."""
     if make is None:
-        return "not built, or KCOORD_WIRE_BACKEND=python"
+        return _NOT_BUILT
     for message, version, expected in GOLDEN:
         codec = kw.registry.by_class(type(message))
         program = make(codec.plan(version), codec.classes)
@@ -125,7 +127,7 @@ def _tested(make: ProgramClass | None) -> str:
             return f"{codec.name} v{version} is written wrong"
         if program.decode(data) != message:
             return f"{codec.name} v{version} is read wrong"
-    return "ok"
+    return _OK
 
 
 def _extras() -> dict[str, dict[str, Any]]:
@@ -161,18 +163,18 @@ def _spark_on(java: int | None) -> str:
         check_java(java or 0)
     except SparkVersionError as error:
         return str(error)
-    return "ok"
+    return _OK
 
 
 def _wrong(found: Mapping[str, Any], asked: tuple[str, ...]) -> Iterator[str]:
     tested = found["self_test"]
     for name, result in tested.items():
-        if " is " in result:
+        if result not in (_OK, _NOT_BUILT):
             yield f"the {name} codec: {result}"
     for name in asked:
         if absent := found["extras"][name]["lacks"]:
             yield f"{name} lacks {', '.join(absent)}: pip install 'kcoord_wire[{name}]'"
-        elif name == _SPARK and found["java"]["spark"] != "ok":
+        elif name == _SPARK and found["java"]["spark"] != _OK:
             yield found["java"]["spark"]
 
 
