@@ -7,10 +7,12 @@ headless Chromium, which draws without a graphics card. Three groups are open, t
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from tests.support.waiting import eventually
 from ..runner import Bench, Made, conditions, results_page, section_text, table
 from ..scale.servers import STOP_SECONDS, cpu_seconds
 from ..scale.swarm import Swarm
+from ..spark.measure import processes
 
 RESULTS: Final = Path(__file__).with_name("results")
 PERIOD: Final = 3.0  # seconds between two heartbeats of a member, as clients have it
@@ -33,29 +36,19 @@ _SETTLE: Final = 3.0  # seconds until a browser that has just started is at rest
 _PARTS: Final = ("server", "page", "browser")
 
 
-def _processes() -> Iterator[tuple[int, int, float, str]]:
-    """Each process: its id, its parent's, the processor time that it has used, its command line."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            used = cpu_seconds(int(folder.name))
-            yield int(folder.name), parent, used, (folder / "cmdline").read_text().replace("\0", " ")
-        except OSError:  # it has ended
-            continue
-
-
 def browser_seconds(driver: int) -> Mapping[str, float]:
     """Return the processor time so far of the processes that draw pages, and of the whole browser.
 
     :param driver: the process that has started the browser
     """
-    processes = {pid: each for pid, *each in _processes()}
-    own = {driver}
-    while more := {pid for pid, (parent, *_) in processes.items() if parent in own} - own:
-        own |= more
-    spent = [(used, command) for pid, (_, used, command) in processes.items() if pid in own - {driver}]
-    drawing = sum(used for used, command in spent if "--type=renderer" in command)
-    return {"page": drawing, "browser": sum(used for used, _ in spent)}
+    seconds = {"page": 0.0, "browser": 0.0}
+    for pid, _, fields in processes(driver):
+        used = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        with suppress(OSError):  # it has ended
+            is_drawing = b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            seconds["page"] += used * is_drawing
+            seconds["browser"] += used * (pid != driver)
+    return seconds
 
 
 class _Screen:
