@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.sources.frames import read_frames
 from tests.support.marshal_rows import generated_log, write_segments
 from tests.support.recordings import growing_recorders, record_capture
-from tests.support.sparks import SPARK
+from tests.support.sparks import SPARK, once_connected
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = ROOT / "tests" / "data" / "captures" / "cooperative.pcap"
 OFFSETS = ROOT / "tests" / "data" / "consumer_groups" / "kafka-4.0.0" / "__consumer_offsets-0"
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text("utf-8"), re.DOTALL)
+BETWEEN = "\n# the next block\n"
 STREAM = 'readStream.format("kcoord")'
 LAKES = ('format("delta")', "writeTo(")  # tests/interop/test_spark_tables.py has these
 PATHS = (
@@ -61,13 +63,14 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     pq.write_table(pa.table({"frame": pa.array(frames, pa.binary())}), tmp_path / "frames.parquet")
     own = [block for block in BLOCKS if not any(lake in block for lake in LAKES)]
     blocks = [block for block in own if SPARK >= (4, 2) or STREAM not in block]
-    program = "\n".join(blocks)
+    program = BETWEEN.join(blocks)
     for path in PATHS:
         program, count = re.subn(rf"(['\"]){re.escape(path)}\1", rf"\g<1>{tmp_path / path}\1", program)
         assert count or len(blocks) < len(own), f"{path} is not in docs/spark.md"
     program = program.replace('"lake/', f'"{tmp_path}/lake/')
     names: dict[str, object] = {}
-    exec(compile(program, "docs/spark.md", "exec"), names)
+    for block in program.split(BETWEEN):
+        once_connected(partial(exec, compile(block, "docs/spark.md", "exec"), names))
     assert names["spark"] is spark
     assert names["written"] == sum(frame.startswith(b"\0\x0b") for frame in frames) > 3
     live = names["live"]

@@ -24,7 +24,7 @@ from tests.support.live_readers import plain_rows
 from tests.support.marshal_rows import generated_log, table
 from tests.support.offsets_topic import offsets_topic, write_in_pieces
 from tests.support.recordings import grow, growing_recorders
-from tests.support.sparks import SPARK
+from tests.support.sparks import SPARK, read_available
 
 DATA = Path(__file__).parents[1] / "data"
 DAY_NS = 86_400_000_000_000
@@ -33,7 +33,7 @@ DAY_NS = 86_400_000_000_000
 def run(spark: SparkSession, folder: Path, events: DataFrame) -> None:
     """Read what there is in a new query."""
     written = events.writeStream.format("json").option("checkpointLocation", str(folder / "checkpoint"))
-    written.trigger(availableNow=True).start(str(folder / "rows")).awaitTermination()
+    read_available(written, folder / "rows")
 
 
 def rows_of(folder: Path) -> Counter[str]:
@@ -97,7 +97,7 @@ def test_a_stream_has_the_rebalances_of_the_whole_log(spark: SparkSession, tmp_p
             path.rename(source / path.name)
         written = explain_rebalances(growing(spark, source)).writeStream.format("parquet")
         written = written.option("checkpointLocation", str(checkpoint))
-        written.trigger(availableNow=True).start(str(out)).awaitTermination()
+        read_available(written, out)
 
     files = sorted((tmp_path / "first").iterdir())
     run(files[:4])
@@ -123,7 +123,7 @@ def test_a_stream_has_the_rebalances_of_whole_recordings(spark: SparkSession, tm
             grow(prepared / name / "frames", folder / name / "frames", share)
         stream = explain_rebalances(spark.readStream.format("kcoord").load(f"{folder}/*/frames"))
         written = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        written.trigger(availableNow=True).start(str(out)).awaitTermination()
+        read_available(written, out)
         for finished in (path for each in folder.iterdir() for path in recording_files(each / "frames")[:-1]):
             finished.unlink()
     rows = spark.read.schema(stream.schema).parquet(str(out)).orderBy("group_id", "number").collect()

@@ -17,6 +17,7 @@ from kcoord_wire.recorder.recording import RecordingWriter, read_recording, reco
 from kcoord_wire.spark import streams
 from kcoord_wire.spark.rows import spark_schema
 from kcoord_wire.spark.streams import DataLossError, RecordingStream
+from tests.support.sparks import NOT_CONNECTED, once_connected, read_available
 
 ALL = ReadAllAvailable()
 Rows = list[dict[str, Any]]
@@ -402,8 +403,7 @@ def test_a_query_resumes_at_its_checkpoint(spark: SparkSession, tmp_path: Path) 
     def run() -> int:
         frames = spark.readStream.format("kcoord").option("maxBytesPerTrigger", "3k").load(pattern)
         written = frames.writeStream.format("parquet").option("checkpointLocation", str(checkpoint))
-        query = written.trigger(availableNow=True).start(str(out))
-        query.awaitTermination()
+        query = read_available(written, out)
         return sum(progress.numInputRows > 0 for progress in query.recentProgress)
 
     assert run() == 0
@@ -422,3 +422,17 @@ def test_a_query_resumes_at_its_checkpoint(spark: SparkSession, tmp_path: Path) 
     assert len(recording_files(folder)) > 2
     rows = spark.read.parquet(str(out)).orderBy("source", "seq").collect()
     assert [row.asDict() for row in rows] == whole(folder)
+
+
+@pytest.mark.parametrize(("text", "calls"), [(NOT_CONNECTED, 5), ("has no source in it", 1)])
+def test_only_what_did_not_connect_is_started_again(text: str, calls: int) -> None:
+    started = 0
+
+    def start() -> None:
+        nonlocal started
+        started += 1
+        raise PySparkException(f"terminated with exception: {text}.")
+
+    with pytest.raises(PySparkException, match=text):
+        once_connected(start)
+    assert started == calls

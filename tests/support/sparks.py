@@ -10,19 +10,53 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Callable
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import TypeVar
+
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from tests.support.processes import locked
 
 SPARK = tuple(int(part) for part in version_of("pyspark").split(".")[:2])
 """The version that these tests run with, as in ``(4, 3)``."""
 BUILD = Path(__file__).resolve().parents[2] / "build"
+NOT_CONNECTED = "Python worker failed to connect back"
+_STARTS = 5
+_Result = TypeVar("_Result")
 _FITTING = {"3.5": ["pyarrow<26"]}
 """What else a version has of its own: Spark 3.5 asks for NumPy 1, with which newer releases do not load."""
 _CHEAPLY = ("--quiet", "--disable-pip-version-check", "--no-compile", "-C--build-option=--compression=stored")
 """Of pyspark pip builds a wheel, 400 MB of jars, which need not be compressed to be unpacked at once."""
 _ASK = "import pyspark; print(pyspark.__version__)"
+
+
+def once_connected(run: Callable[[], _Result]) -> _Result:
+    """Return the result of a run that starts a stream of Python's; one whose source has not come up is repeated.
+
+    Spark starts a process for the source, and waits 10 s for it (a constant of PythonWorkerFactory): too short beside
+    other tests. The query has read nothing by then.
+    """
+    for _ in range(_STARTS - 1):
+        try:
+            return run()
+        except PySparkException as error:
+            if NOT_CONNECTED not in str(error):
+                raise
+    return run()
+
+
+def read_available(written: DataStreamWriter, folder: Path) -> StreamingQuery:
+    """Write what a stream has now to this folder, and return the query, which has ended."""
+
+    def run() -> StreamingQuery:
+        query = written.trigger(availableNow=True).start(str(folder))
+        query.awaitTermination()
+        return query
+
+    return once_connected(run)
 
 
 def interpreter(version: str) -> Path:
