@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.model import Exchange, arrow_schema
+from kcoord_wire.forensics.model import EPOCH_APIS, Exchange, arrow_schema
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -185,7 +185,7 @@ def _kinds(batch: pa.RecordBatch) -> NDArray[np.int8]:
     api = batch.column("api")
     of_row: NDArray[np.int8] = pc.fill_null(pc.index_in(api, value_set=pa.array(KINDS)), -1).to_numpy().astype(np.int8)
     of_row += 1
-    modern = pc.equal(api, "ConsumerGroupHeartbeat")
+    modern = pc.is_in(api, value_set=pa.array(list(EPOCH_APIS)))
     if pc.any(modern).as_py():
         for name in _TELLING:
             modern = pc.and_(modern, pc.is_null(batch.column(name)))

@@ -43,6 +43,7 @@ from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.exchanges.pairing import connection_codes
 from kcoord_wire.forensics.final_rebalances import STEPS, Awaited, Explained
 from kcoord_wire.forensics.model import (
+    EPOCH_APIS,
     NS_PER_MS,
     Exchange,
     GroupHistory,
@@ -63,7 +64,7 @@ FORGOTTEN_NS: Final = 7 * 24 * IDLE_NS
 
 _KIND: Final = "LiveFrames"
 _LAYOUT: Final = 1  # of the state, which has `Matcher.state` in it
-_CHANGING: Final = pa.array(["JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat"])
+_CHANGING: Final = pa.array(["JoinGroup", "SyncGroup", *EPOCH_APIS])
 _SHOWING: Final = (SightingKind.TOPIC, SightingKind.CLOSED, SightingKind.RESET)
 _ANSWERS: Final = ("assignment", "topics", "owned")  # that some exchanges of one api have
 

@@ -44,6 +44,7 @@ import dataclasses
 import enum
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
@@ -56,6 +57,11 @@ if TYPE_CHECKING:
 
 NS_PER_MS: Final = 1_000_000
 _INT64: Final = 2**63 - 1
+
+EPOCH_APIS: Final[Mapping[str, str]] = types.MappingProxyType(
+    {"ConsumerGroupHeartbeat": "consumer", "ShareGroupHeartbeat": "share", "StreamsGroupHeartbeat": "streams"}
+)
+"""The heartbeats of groups whose coordinator assigns (KIP-848, KIP-932, KIP-1071), with the protocol types."""
 
 BROKER_IN_NAME: Final = r"-(?P<broker>[^-]*)#\d+$"
 """The broker's address in the name of a connection."""
@@ -284,11 +290,26 @@ class OffsetsCommitted:
 
 
 @dataclass(slots=True)
+class Redelivered:
+    """Records that a share group has delivered before, and delivers again.
+
+    :ivar deliveries: how often each was delivered, this time included
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    deliveries: int
+
+
+@dataclass(slots=True)
 class Exchange:
     """A request about one group with its response, flat; columns of other APIs are None.
 
     APIs: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, FindCoordinator (a row per group),
-    ConsumerGroupHeartbeat. A request that names several groups (OffsetFetch 8, FindCoordinator 4) becomes several rows.
+    those of `EPOCH_APIS`. A request that names several groups (OffsetFetch 8, FindCoordinator 4) becomes several rows.
+    Of ShareFetch only those whose response delivers records again.
     Of the designs that stood on ZooKeeper, only what names a group: RegisterConsumer of the 0.8 draft and
     RewriteJoinGroup of the consumer rewrite, with the member and without the response.
 
@@ -299,25 +320,27 @@ class Exchange:
     :ivar answered_ns: when the response was complete; None without one
     :ivar error_code: of the response; for OffsetCommit and OffsetFetch the first that is not 0; None without a response
     :ivar member_id: in the request; empty while the member has none
-    :ivar generation_id: in the request; the member epoch for ConsumerGroupHeartbeat
+    :ivar generation_id: in the request; the member epoch for `EPOCH_APIS`
     :ivar session_timeout_ms: JoinGroup: how long the member may stay silent
-    :ivar rebalance_timeout_ms: JoinGroup, ConsumerGroupHeartbeat: how long the member may take to rejoin or to revoke
+    :ivar rebalance_timeout_ms: JoinGroup, `EPOCH_APIS` but share: how long the member may take to rejoin or to revoke
     :ivar reason: JoinGroup 8 and newer (KIP-800): why the client joins
     :ivar protocol_type: JoinGroup, SyncGroup: ``consumer``, ``connect`` ...
     :ivar offered: JoinGroup: the assignors, the preferred one first
-    :ivar given_member_id: member id in the response to JoinGroup or ConsumerGroupHeartbeat
-    :ivar new_generation_id: generation in the response to JoinGroup; member epoch in that to ConsumerGroupHeartbeat
+    :ivar given_member_id: member id in the response to JoinGroup or `EPOCH_APIS`
+    :ivar new_generation_id: generation in the response to JoinGroup; member epoch in that to `EPOCH_APIS`
     :ivar assignor: chosen in the response to JoinGroup; the server assignor requested by ConsumerGroupHeartbeat
     :ivar leader_id: JoinGroup: member id of the leader
     :ivar skip_assignment: JoinGroup 9 and newer (KIP-814): the leader must not compute an assignment
     :ivar members: JoinGroup, to the leader: all members; empty for the others
     :ivar assignments: SyncGroup, from the leader: who gets what; empty for the others
-    :ivar assignment: partitions in the response to SyncGroup or ConsumerGroupHeartbeat; None where it has none
+    :ivar assignment: partitions in the response to SyncGroup or `EPOCH_APIS`; None where it has none.
+        Of a streams group the active tasks: the subtopology as topic, and the partition
     :ivar departures: LeaveGroup: the members that leave
     :ivar offsets: OffsetCommit, OffsetFetch
-    :ivar topics: ConsumerGroupHeartbeat: the subscription; None means unchanged, or a pattern
+    :ivar redelivered: ShareFetch
+    :ivar topics: ConsumerGroupHeartbeat, ShareGroupHeartbeat: the subscription; None means unchanged, or a pattern
     :ivar topic_regex: ConsumerGroupHeartbeat: the subscribed pattern; None means unchanged, or topics
-    :ivar owned: ConsumerGroupHeartbeat: what the member says it owns; None means unchanged
+    :ivar owned: ConsumerGroupHeartbeat, StreamsGroupHeartbeat: what the member says it owns; None means unchanged
     :ivar coordinator: FindCoordinator: ``host:port``
     :ivar software: name and version that the connection's ApiVersions stated before (KIP-511), ``librdkafka 2.6.0``
     :ivar position: of the request in its source
@@ -356,6 +379,7 @@ class Exchange:
     assignment: list[TopicPartitions] | None = None
     departures: list[Departure] | None = None
     offsets: list[OffsetsCommitted] | None = None
+    redelivered: list[Redelivered] | None = None
     topics: list[str] | None = None
     topic_regex: str | None = None
     owned: list[TopicPartitions] | None = None

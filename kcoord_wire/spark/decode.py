@@ -29,6 +29,7 @@ from pyspark.sql.types import StructField, StructType
 
 import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder, Form
+from kcoord_wire.forensics.model import EPOCH_APIS
 from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, spark_type
 from kcoord_wire.spark.versions import struct_expression
 
@@ -40,7 +41,7 @@ GROUP_APIS: Final = (
     "Heartbeat",
     "LeaveGroup",
     "SyncGroup",
-    "ConsumerGroupHeartbeat",
+    *EPOCH_APIS,
 )
 """The apis that `decode_frames` decodes by default: those that coordinate groups."""
 

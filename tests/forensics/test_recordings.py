@@ -133,3 +133,63 @@ def test_a_bug_of_the_real_library_is_named() -> None:
     (stuck,) = found.findings
     assert (stuck.detector, stuck.known_bugs) == ("stuck_completing", ["librdkafka#4783"])
     assert "confluent-kafka-python 2.6.0-rdkafka-2.6.0 has a known bug" in stuck.text
+
+
+def test_members_of_a_share_group_wait_for_none_to_revoke() -> None:
+    """Epoch 3 and 7 follow when the state of new partitions is initialized; all members had partitions of others."""
+    [found] = analyze([RECORDINGS / "share-java.kcrec"]).histories
+    assert found.group.protocol_type == "share"
+    assert told(found.rebalances) == [
+        (Cause.NEW_MEMBER, "one", None, "stable"),
+        (Cause.TOPICS_CHANGED, None, None, "stable"),
+        (Cause.NEW_MEMBER, "two", None, "stable"),
+        (Cause.NEW_MEMBER, "three", None, "stable"),
+        (Cause.SESSION_EXPIRED, "two", "session timeout", "stable"),
+        (Cause.TOPICS_CHANGED, None, None, "stable"),
+        (Cause.TOPICS_CHANGED, None, None, "stable"),
+        (Cause.MEMBER_LEFT, "one", "left", "stable"),
+        (Cause.MEMBER_LEFT, "three", "left", "empty"),
+    ]
+    details = {row.generation_id: row.detail for row in found.rebalances}
+    assert details[3] == "4 partitions of orders assigned for the first time: share state initialized"
+    assert details[7] == "topic orders has 6 partitions and had 4 before"
+    assert details[8] == "2 partitions of orders assigned for the first time: share state initialized"
+    assert not any(row.waited_for for row in found.rebalances)
+    assert [row.moved_needlessly for row in found.rebalances] == [0] * 9
+    at_once = max(
+        sum(row.partition == 1 and row.from_ns <= at.from_ns < (row.to_ns or at.from_ns) for row in found.ownership)
+        for at in found.ownership
+    )
+    assert at_once == 2
+
+
+def test_records_that_come_back_are_found() -> None:
+    """One is released each time; others are held for longer than their lock lasts."""
+    [found] = analyze([RECORDINGS / "share-java.kcrec"]).histories
+    [again] = [row for row in found.findings if row.detector == "redelivered_records"]
+    assert (again.severity, again.value, again.subject) == ("critical", 5, None)
+    deliveries = [row.text for row in again.evidence if "orders-1, 3," in row.text]
+    assert deliveries == [f"delivery {n} of orders-1, 3, to one" for n in (3, 4, 5)]
+    assert not {row.detector for row in found.findings} & {"slow_revocation", "uneven_assignment", "two_owners"}
+
+
+def test_tasks_of_a_streams_group_have_owners_and_pauses() -> None:
+    """The first tasks come behind the initial delay of 3 s; one instance is killed and holds four tasks until then."""
+    [found] = analyze([RECORDINGS / "streams-java.kcrec"]).histories
+    assert found.group.protocol_type == "streams"
+    assert told(found.rebalances) == [
+        (Cause.NEW_MEMBER, "one-StreamThread-1-consumer", None, "stable"),
+        (Cause.NEW_MEMBER, None, None, "stable"),
+        (Cause.NEW_MEMBER, "two-StreamThread-1-consumer", None, "stable"),
+        (Cause.SESSION_EXPIRED, "two-StreamThread-1-consumer", "session timeout", "stable"),
+        (Cause.NEW_MEMBER, "three-StreamThread-1-consumer", None, "stable"),
+        (Cause.MEMBER_LEFT, "one-StreamThread-1-consumer", "left", "stable"),
+        (Cause.MEMBER_LEFT, "three-StreamThread-1-consumer", "left", "empty"),
+    ]
+    assert "the initial delay is over, and internal topics are there, 3.2 s after" in found.rebalances[1].detail
+    assert {(row.topic, row.partition) for row in found.ownership} == {(each, n) for each in "01" for n in range(4)}
+    expired = found.rebalances[3]
+    assert expired.paused_ms == pytest.approx(4 * 6_000, rel=0.05), "four tasks, for the session timeout of 6 s"
+    [dead] = [row for row in found.findings if row.detector == "dead_member"]
+    assert "died" in dead.text
+    assert dead.subject == "two-StreamThread-1-consumer"

@@ -350,13 +350,61 @@ def _of_FindCoordinator(asked: Any, reply: Any, version: int) -> list[dict[str, 
     return rows
 
 
+def _of_epochs(asked: Any, reply: Any) -> dict[str, Any]:
+    row = {"group_id": asked.group_id, "member_id": asked.member_id, "generation_id": asked.member_epoch}
+    if reply:
+        row |= {
+            "error_code": reply.error_code,
+            "given_member_id": reply.member_id or None,
+            "new_generation_id": reply.member_epoch,
+        }
+    return row
+
+
+def _of_ShareGroupHeartbeat(asked: Any, reply: Any, _: int) -> list[dict[str, Any]]:
+    row = _of_epochs(asked, reply) | {"topics": asked.subscribed_topic_names}
+    if reply and reply.assignment is not None:
+        row["assignment"] = _partitions(reply.assignment.topic_partitions)
+    return [row]
+
+
+def _tasks(given: Iterable[Any] | None) -> list[dict[str, Any]] | None:
+    if given is None:
+        return None
+    return [{"topic": each.subtopology_id, "partitions": list(each.partitions)} for each in given]
+
+
+def _of_StreamsGroupHeartbeat(asked: Any, reply: Any, _: int) -> list[dict[str, Any]]:
+    timeout = asked.rebalance_timeout_ms
+    more = {"instance_id": asked.instance_id, "rebalance_timeout_ms": timeout if timeout >= 0 else None}
+    row = _of_epochs(asked, reply) | more | {"owned": _tasks(asked.active_tasks)}
+    return [row | {"assignment": _tasks(reply.active_tasks)} if reply else row]
+
+
+def _of_ShareFetch(asked: Any, reply: Any, _: int) -> list[dict[str, Any]]:
+    again = [
+        {
+            "topic": f"id:{topic.topic_id.hex}",
+            "partition": part.partition_index,
+            "first_offset": each.first_offset,
+            "last_offset": each.last_offset,
+            "deliveries": each.delivery_count,
+        }
+        for topic in (reply.responses if reply else ())
+        for part in topic.partitions
+        for each in part.acquired_records
+        if each.delivery_count > 1
+    ]
+    if not again:
+        return []
+    names = {"group_id": asked.group_id, "member_id": asked.member_id or ""}
+    return [names | {"error_code": reply.error_code, "redelivered": again}]
+
+
 def _of_ConsumerGroupHeartbeat(asked: Any, reply: Any, _: int) -> list[dict[str, Any]]:
     owned = asked.topic_partitions
-    row = {
-        "group_id": asked.group_id,
-        "member_id": asked.member_id,
+    row = _of_epochs(asked, reply) | {
         "instance_id": asked.instance_id,
-        "generation_id": asked.member_epoch,
         "rebalance_timeout_ms": asked.rebalance_timeout_ms if asked.rebalance_timeout_ms >= 0 else None,
         "assignor": asked.server_assignor,
         "topics": asked.subscribed_topic_names,
@@ -365,10 +413,5 @@ def _of_ConsumerGroupHeartbeat(asked: Any, reply: Any, _: int) -> list[dict[str,
     }
     if reply:
         given = reply.assignment
-        row |= {
-            "error_code": reply.error_code,
-            "given_member_id": reply.member_id or None,
-            "new_generation_id": reply.member_epoch,
-            "assignment": None if given is None else _partitions(given.topic_partitions),
-        }
+        row["assignment"] = None if given is None else _partitions(given.topic_partitions)
     return [row]

@@ -40,6 +40,7 @@ _ADVICE_ON_CLAIMS: Final = (
     "Members of the Go library claim what is free and never give up what they can keep up with: limit MaximumClaims, "
     "or let all members balance their claims."
 )
+_SHARE: Final = "share"
 _ADVICE: Final = "Look at the leader's client library: it computes the assignment, and may be of another version."
 
 
@@ -57,8 +58,8 @@ def uneven_assignment(seen: Seen) -> Iterator[DetectorResult]:
     members stayed, for then `new_topics` says why.
     """
     stable = [row for row in seen.history.generations if row.stable_ns is not None and row.members > 1]
-    if not stable:
-        return
+    if not stable or seen.history.group.protocol_type == _SHARE:
+        return  # members of a share group have the same partitions
     longest = max(stable, key=lambda row: (_lasted_ns(seen.history, row), -row.joined_ns))
     # In the middle: members receive their assignments one after the other.
     moment = (longest.stable_ns or 0) + _lasted_ns(seen.history, longest) // 2

@@ -31,6 +31,7 @@ from kcoord_wire.forensics.detectors.finding import (
 from kcoord_wire.forensics.detectors.load import is_throttling, throttled_clients, throttled_found
 from kcoord_wire.forensics.detectors.offsets import LOST_PLACE
 from kcoord_wire.forensics.model import (
+    EPOCH_APIS,
     NS_PER_MS,
     TLS,
     Evidence,
@@ -167,7 +168,7 @@ _COLUMNS: Final = [
     *("seq", "answer_seq", "source", "connection", "session_timeout_ms", "given_member_id"),
     "generation_id",
 ]
-_MEMBERSHIP: Final = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat"})
+_MEMBERSHIP: Final = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", *EPOCH_APIS})
 _REPEATED: Final = 2  # look-ups or commits of a client that is no tool
 _AT_ONCE_NS: Final = SECOND_NS  # KafkaJS 2.2 sends two heartbeats when its event loop goes on
 _RETRIES: Final = 2  # of a tool that resets offsets
@@ -413,8 +414,8 @@ _OWN_NAME: Final = (
 
 
 def _joins(exchanges: pa.Table) -> list[dict[str, Any]]:
-    """Return the JoinGroup and first ConsumerGroupHeartbeat requests of static members, in order of time."""
-    api = pc.is_in(exchanges["api"], value_set=pa.array(["JoinGroup", "ConsumerGroupHeartbeat"]))
+    """Return the JoinGroup requests and first heartbeats in `EPOCH_APIS` of static members, in order of time."""
+    api = pc.is_in(exchanges["api"], value_set=pa.array(["JoinGroup", *EPOCH_APIS]))
     good = pc.equal(pc.fill_null(exchanges["error_code"], 0), 0)
     rows = exchanges.filter(pc.and_(pc.and_(api, good), pc.is_valid(exchanges["instance_id"]))).select(_COLUMNS)
     return sorted((row for row in rows.to_pylist() if row["asked_ns"] is not None), key=lambda row: row["asked_ns"])

@@ -1,9 +1,11 @@
-"""Groups of KIP-848: members that take long to give up partitions, and the change from one protocol to the other."""
+"""Groups whose coordinator assigns: slow revocation, changes of protocol, records that a share group delivers again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import pyarrow.compute as pc
 
 from kcoord_wire.forensics.detectors.finding import (
     SECOND_NS,
@@ -24,6 +26,7 @@ REVOKING_MS: Final = 5_000
 
 _REVOKING: Final = "revoking"
 _FENCED: Final = "rebalance timeout"
+_CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
 _ADVICE: Final = (
     "Look at what that client does before it gives partitions up: its rebalance listener (onPartitionsRevoked: flush, "
@@ -100,7 +103,7 @@ def _slow(history: GroupHistory) -> Iterator[_Slow]:
 
 
 def _fenced(history: GroupHistory) -> Iterator[tuple[str, Rebalance]]:
-    modern = {life.member_id for life in history.members if life.protocol == _CONSUMER}
+    modern = {life.member_id for life in history.members if life.protocol != _CLASSIC}
     for row in history.rebalances:
         for gone in row.removed:
             if gone.why == _FENCED and gone.member_id in modern:
@@ -203,3 +206,62 @@ def _change(history: GroupHistory) -> _Change | None:
         return None
     new = [life for life in lives if life.protocol != lives[0].protocol]
     return _Change([life for life in lives if life.protocol == lives[0].protocol], new)
+
+
+# ---- records of share groups that come back
+
+OFTEN: Final = 3
+_LIMIT: Final = 5  # group.share.delivery.count.limit by default
+_REDELIVERED: Final = ["answered_ns", "source", "answer_seq", "client_id", "redelivered"]
+_ADVICE_AGAIN: Final = (
+    "Look in the logs of these clients for what they do with the record: one that cannot be processed should be "
+    "rejected, not released, or it comes back until the delivery limit, and is then archived without a word. One that "
+    "takes longer than the lock lasts (group.share.record.lock.duration.ms, 30 s) is delivered to another member while "
+    "the first still works on it: acknowledge fewer records at a time, renew the lock (KIP-1222), or make it longer."
+)
+
+
+@detector(28, basis="frames")
+def redelivered_records(seen: Seen) -> Iterator[DetectorResult]:
+    """Redelivered records: a share group delivers the same records again and again (KIP-932).
+
+    A record comes back when a member releases it, when its lock runs out before it is acknowledged, and when its member
+    leaves. Normal is a second delivery of what a member had that left. At the delivery limit
+    (group.share.delivery.count.limit, 5) a record is archived: no member sees it any more.
+
+    Threshold: 3 deliveries of a record: warning; critical where the limit of 5 is reached, for what was not accepted
+    then is lost.
+    """
+    if seen.exchanges is None:
+        return
+    rows = seen.exchanges.filter(pc.is_valid(seen.exchanges["redelivered"])).select(_REDELIVERED).to_pylist()
+    rows.sort(key=lambda row: row["answered_ns"])
+    often = [(row, each) for row in rows for each in row["redelivered"] if each["deliveries"] >= OFTEN]
+    if not often:
+        return
+    most = max(each["deliveries"] for _, each in often)
+    places = sorted({(each["topic"] or "", each["partition"], each["first_offset"]) for _, each in often})
+    topic, partition, offset = places[0]
+    worst = f"{topic}-{partition} from offset {offset}"
+    clients = sorted({row["client_id"] or "" for row, _ in often})
+    yield DetectorResult(
+        severity="critical" if most >= _LIMIT else "warning",
+        from_ns=often[0][0]["answered_ns"],
+        to_ns=often[-1][0]["answered_ns"],
+        subject=only(clients),
+        text=f"records were delivered up to {most} times: {worst}"
+        + (f" and {len(places) - 1} other places" if len(places) > 1 else "")
+        + f", to {first_of(clients)}"
+        + (f"; at {_LIMIT} deliveries, the default limit, they are archived" if most >= _LIMIT else ""),
+        advice=_ADVICE_AGAIN,
+        value=most,
+        threshold=OFTEN,
+        evidence=(_delivery(row, each) for row, each in often),
+    )
+
+
+def _delivery(row: dict[str, Any], each: dict[str, Any]) -> Evidence:
+    first, last = each["first_offset"], each["last_offset"]
+    span = f"{first} to {last}" if last > first else first
+    text = f"delivery {each['deliveries']} of {each['topic']}-{each['partition']}, {span}, to {row['client_id']}"
+    return Evidence(row["answered_ns"], row["source"], row["answer_seq"], text)

@@ -38,7 +38,7 @@ from kcoord_wire.forensics.detectors.finding import (
 )
 from kcoord_wire.forensics.detectors.handlers import Handled, handled
 from kcoord_wire.forensics.detectors.sizes import swinging_ids
-from kcoord_wire.forensics.model import BROKER_IN_NAME, NS_PER_MS, Evidence, GroupHistory, MemberLife
+from kcoord_wire.forensics.model import BROKER_IN_NAME, EPOCH_APIS, NS_PER_MS, Evidence, GroupHistory, MemberLife
 from kcoord_wire.protocol.wording import first_of, only
 
 if TYPE_CHECKING:
@@ -445,7 +445,7 @@ INTERVALS: Final = 3
 LEAST_NS: Final = 3 * SECOND_NS
 _BEATS: Final = 4  # heartbeats from which on their interval is known
 _LEAST_OTHERS: Final = 2  # answers to other members meanwhile
-_BEATING: Final = ["Heartbeat", "ConsumerGroupHeartbeat"]
+_BEATING: Final = ["Heartbeat", *EPOCH_APIS]
 
 
 class _Gap(NamedTuple):

@@ -75,6 +75,21 @@ _COLUMNS: Final[Mapping[ApiKey, tuple[tuple[str, ...], tuple[str, ...]]]] = {  #
         ),
         ("error_code", "member_id", "member_epoch", "assignment"),
     ),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (
+        ("group_id", "member_id", "member_epoch", "subscribed_topic_names"),
+        ("error_code", "member_id", "member_epoch", "assignment"),
+    ),
+    ApiKey.SHARE_FETCH: (
+        ("group_id", "member_id"),
+        (
+            *("error_code", "responses.topic_id", "responses.partitions.partition_index"),
+            "responses.partitions.acquired_records",
+        ),
+    ),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: (
+        ("group_id", "member_id", "member_epoch", "instance_id", "rebalance_timeout_ms", "active_tasks"),
+        ("error_code", "member_id", "member_epoch", "active_tasks"),
+    ),
 }
 APIS: Final = tuple(sorted(_COLUMNS))
 """The APIs whose frames are decoded, in that order: Metadata shows the names of topics, and JoinGroup the protocol type

@@ -494,7 +494,7 @@ def name_topics(exchanges: pa.Table, topics: pa.Table) -> pa.Table:
         ids, names = named.column("topic_id").to_pylist(), named.column("topic").to_pylist()
         return {f"id:{id_}": name for id_, name in zip(ids, names, strict=True)}
 
-    for name in ("assignment", "offsets", "owned"):
+    for name in ("assignment", "offsets", "owned", "redelivered"):
         index = exchanges.schema.get_field_index(name)
         chunks = [_named(chunk, by_id) for chunk in exchanges.column(index).chunks]
         exchanges = exchanges.set_column(

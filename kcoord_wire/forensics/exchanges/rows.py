@@ -71,28 +71,79 @@ def _heartbeats(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
     )
 
 
-def _consumer_heartbeats(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
+def _epoch_heartbeats(pairs: Decoded, more: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Return the rows of an API in which the coordinator assigns.
+
+    :param more: the columns that not all of these APIs have
+    """
     asked, answered = pairs.asked, pairs.answered
-    timeout = child(asked, "rebalance_timeout_ms")
-    given = child(child(answered, "assignment"), "topic_partitions")
     return assembled(
         pairs,
         {
             "group_id": child(asked, "group_id"),
             "member_id": child(asked, "member_id"),
-            "instance_id": child(asked, "instance_id"),
             "generation_id": child(asked, "member_epoch"),
-            "rebalance_timeout_ms": pc.if_else(pc.less(timeout, 0), pa.scalar(None, timeout.type), timeout),
+            "error_code": child(answered, "error_code"),
+            "given_member_id": _not_empty(child(answered, "member_id")),
+            "new_generation_id": child(answered, "member_epoch"),
+            **more,
+        },
+    )
+
+
+def _consumer_heartbeats(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
+    asked = pairs.asked
+    given = child(child(pairs.answered, "assignment"), "topic_partitions")
+    return _epoch_heartbeats(
+        pairs,
+        {
+            "instance_id": child(asked, "instance_id"),
+            "rebalance_timeout_ms": _revocation_timeout(asked),
             "assignor": child(asked, "server_assignor"),
             "topics": child(asked, "subscribed_topic_names"),
             "topic_regex": child(asked, "subscribed_topic_regex"),
             "owned": _named(child(asked, "topic_partitions"), pairs.requests, memory),
-            "error_code": child(answered, "error_code"),
-            "given_member_id": _not_empty(child(answered, "member_id")),
-            "new_generation_id": child(answered, "member_epoch"),
             "assignment": _named(given, pairs.responses, memory),
         },
     )
+
+
+def _share_heartbeats(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
+    """Members of a share group do not state what they have: nothing is revoked (KIP-932)."""
+    given = child(child(pairs.answered, "assignment"), "topic_partitions")
+    return _epoch_heartbeats(
+        pairs,
+        {
+            "topics": child(pairs.asked, "subscribed_topic_names"),
+            "assignment": _named(given, pairs.responses, memory),
+        },
+    )
+
+
+def _streams_heartbeats(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
+    """What a member of a streams group owns are active tasks, each a subtopology and a partition (KIP-1071)."""
+    asked = pairs.asked
+    return _epoch_heartbeats(
+        pairs,
+        {
+            "instance_id": child(asked, "instance_id"),
+            "rebalance_timeout_ms": _revocation_timeout(asked),
+            "owned": _tasks(child(asked, "active_tasks")),
+            "assignment": _tasks(child(pairs.answered, "active_tasks")),
+        },
+    )
+
+
+def _revocation_timeout(asked: pa.Array) -> pa.Array:
+    timeout = child(asked, "rebalance_timeout_ms")
+    return pc.if_else(pc.less(timeout, 0), pa.scalar(None, timeout.type), timeout)
+
+
+def _tasks(column: pa.Array) -> pa.Array:
+    """Return lists of tasks with the names that `_named` gives to those of partitions."""
+    flat = flatten(column)
+    values = {"topic": child(flat.values, "subtopology_id"), "partitions": child(flat.values, "partitions")}
+    return lists(records(values), flat.row, flat.rows, absent(column))
 
 
 def _named(column: pa.Array, rows: NDArray[np.int64], memory: BatchMemory) -> pa.Array:
@@ -470,6 +521,37 @@ def _find_coordinators(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
     return assembled(pairs, columns, np.array(of, np.int64))
 
 
+def _share_fetches(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
+    """Only those that deliver records again: of others a member that reads has one every half second (KIP-932)."""
+    topics = flatten(child(pairs.answered, "responses"))
+    parts = flatten(child(topics.values, "partitions"))
+    given = flatten(child(parts.values, "acquired_records"))
+    again = np.flatnonzero(pc.greater(child(given.values, "delivery_count"), 1).to_numpy(zero_copy_only=False))
+    part = given.row[again]
+    topic = parts.row[part]
+    of_pair = topics.row[topic]
+    ids = child(topics.values, "topic_id").take(pa.array(topic)).to_pylist()
+    rows = pairs.responses[of_pair].tolist()
+    names = [memory.topic_name(row, id_) for row, id_ in zip(rows, ids, strict=True)]
+    values = {name: take_or_null(child(given.values, name), again) for name in ("first_offset", "last_offset")}
+    redelivered = records(
+        {
+            "topic": pa.array(names, pa.string()),
+            "partition": take_or_null(child(parts.values, "partition_index"), part),
+            **values,
+            "deliveries": take_or_null(child(given.values, "delivery_count"), again),
+        }
+    )
+    of, row = np.unique(of_pair, return_inverse=True)
+    columns = {
+        "group_id": take_or_null(child(pairs.asked, "group_id"), of),
+        "member_id": take_or_null(child(pairs.asked, "member_id"), of),
+        "error_code": take_or_null(child(pairs.answered, "error_code"), of),
+        "redelivered": lists(redelivered, row, len(of)),
+    }
+    return assembled(pairs, columns, of)
+
+
 _MAKERS: Final[Mapping[str, Callable[[Decoded, BatchMemory], pa.RecordBatch]]] = {
     "OffsetCommit": _offset_commits,
     "OffsetFetch": _offset_fetches,
@@ -479,4 +561,7 @@ _MAKERS: Final[Mapping[str, Callable[[Decoded, BatchMemory], pa.RecordBatch]]] =
     "LeaveGroup": _leaves,
     "SyncGroup": _syncs,
     "ConsumerGroupHeartbeat": _consumer_heartbeats,
+    "ShareFetch": _share_fetches,
+    "ShareGroupHeartbeat": _share_heartbeats,
+    "StreamsGroupHeartbeat": _streams_heartbeats,
 }

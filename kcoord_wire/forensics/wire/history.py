@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from kcoord_wire.forensics.coded import coded
 from kcoord_wire.forensics.history import HistoryBuilder, add_pauses, state_intervals
 from kcoord_wire.forensics.model import (
+    EPOCH_APIS,
     NS_PER_MS,
     Awaited,
     Evidence,
@@ -70,7 +71,8 @@ from kcoord_wire.protocol.wording import first_of
 _AT_ONCE_NS: Final = NS_PER_S  # a static member that is back within this time belongs to the same rebalance
 _LISTED_NUMBERS: Final = 5
 _MAX_SKIPPED: Final = 20  # a larger jump is a group that was deleted and formed again
-_CONSUMER: Final = "consumer"
+_KIPS: Final = {"consumer": "KIP-848", "share": "KIP-932", "streams": "KIP-1071"}
+_READ_TYPES: Final = frozenset({None, *EPOCH_APIS.values()})  # what their members hold is read
 _UNEXPLAINED: Final = {"RegisterConsumer": "the 0.8 draft", "RewriteJoinGroup": "the consumer rewrite"}
 """The APIs of the designs that stood on ZooKeeper which name a group, with the design."""
 
@@ -242,7 +244,7 @@ class _WireGroup:
         spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
         pauses, missing = find_pauses(self._traffic.group_id, holdings, spans, coverage.is_unseen)
         pauses = list(_while_topics_were(pauses, self._traffic.sizes))
-        is_read = self._protocol_type() in (None, _CONSUMER)
+        is_read = self._protocol_type() in _READ_TYPES
         unknown = set(missing) if is_read else {rebalance.number for rebalance in rebalances}
         add_pauses(rebalances, pauses, self._traffic.last_ns)
         for rebalance in rebalances:
@@ -260,7 +262,7 @@ class _WireGroup:
         types = [join.protocol_type for join in self._joins]
         types += [request.protocol_type for request in self._traffic.requests]
         known = next((name for name in types if name), None)
-        return known or (_CONSUMER if self._epochs.members else None)
+        return known or self._epochs.protocol_type
 
     # ---- generations and states
 
@@ -343,7 +345,7 @@ def _columns(trace: RebalanceTrace, explanation: Explanation, following: Moment 
         ],
     }
     if isinstance(trace, EpochTrace):
-        return columns | {"protocol_type": _CONSUMER, "assignor": trace.assignor, "cooperative": True}
+        return columns | {"protocol_type": trace.protocol_type, "assignor": trace.assignor, "cooperative": True}
     join = trace.join
     if join is None:
         return columns
@@ -444,8 +446,8 @@ def _blind(traffic: GroupTraffic, replay: Replay, joins: list[Join], epochs: Epo
 
 def _blind_epochs(replay: Replay, epochs: Epochs) -> Iterator[str]:
     yield (
-        "The coordinator assigns in this group (KIP-848): epochs that no member received, and the session timeout, "
-        "are not on the wire."
+        f"The coordinator assigns in this group ({_KIPS[epochs.protocol_type or '']}): epochs that no member received, "
+        "and the session timeout, are not on the wire."
     )
     if replay.traces:
         yield "Members of both protocols are in the group: how the coordinator combined them is not on the wire."
@@ -461,7 +463,7 @@ def _blind_pauses(coverage: Coverage, protocol_type: str | None, *, is_known: bo
         )
     if coverage.others_hold:
         yield f"{coverage.others_hold} partitions are with members that this source does not show."
-    if protocol_type not in (None, _CONSUMER):
+    if protocol_type not in _READ_TYPES:
         yield f"What members of the protocol type {protocol_type} hold is not read: their pauses are not known."
     elif not is_known:
         yield "Pauses are not known where members that this source does not show may have had the partitions."

@@ -1,4 +1,4 @@
-"""KIP-848 groups: what ConsumerGroupHeartbeat shows of epochs, members and owners.
+"""Groups whose coordinator assigns (`EPOCH_APIS`): what their heartbeats show of epochs, members and owners.
 
 The coordinator assigns in these groups, and each member learns its part from the response to its next heartbeat. A
 rebalance is the way from one group epoch to the next: from what raised it to the moment when every member has the new
@@ -10,6 +10,8 @@ Laws:
   member that will return (epoch -2) keeps its partitions meanwhile.
 * The session timeout is the broker's (``group.consumer.session.timeout.ms``) and not on the wire: a member that falls
   silent is taken to have exceeded it, with less confidence.
+* Members of a share group have partitions together: none waits for another to give one up, and no move is needless.
+* Of a streams group, partitions are active tasks, with the subtopology in place of the topic.
 * A member joins with epoch 0 and leaves with -1, or with -2 if it is static and will return.
 * An epoch counts from the moment when the first member receives it; the epoch that the source begins with is not new.
 """
@@ -26,7 +28,7 @@ from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import StateMove
-from kcoord_wire.forensics.model import Evidence, Generation, MemberLife
+from kcoord_wire.forensics.model import EPOCH_APIS, Evidence, Generation, MemberLife
 from kcoord_wire.forensics.wire.facts import MAX_CITED, describe_member, evidence_of
 from kcoord_wire.forensics.wire.members import member_row
 from kcoord_wire.forensics.wire.ownership import HeldPartition, Holder, Owners, fair_share
@@ -36,12 +38,13 @@ from kcoord_wire.forensics.wire.signs import END, NEVER_NS, NS_PER_S, Moment, en
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, Start, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.protocol.wording import first_of
+from kcoord_wire.protocol.wording import counted, first_of
 
-_API: Final = "ConsumerGroupHeartbeat"
 _JOINS: Final = 0
 _LEAVES: Final = -1
 _LEAVES_FOR_NOW: Final = -2
+_SHARE: Final = EPOCH_APIS["ShareGroupHeartbeat"]
+_STREAMS: Final = EPOCH_APIS["StreamsGroupHeartbeat"]
 _DEPARTURES: Final = (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
 _REJECTIONS: Final = {
     ErrorCode.UNKNOWN_MEMBER_ID: LeaveReason.SESSION,
@@ -77,19 +80,26 @@ class NewEpoch(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class EpochMember(MemberTrace):
-    """The life of a member id of the KIP-848 protocol.
+    """The life of a member id in a group whose coordinator assigns.
 
+    :ivar api: of its heartbeats
     :ivar received: the epochs that it received
     :ivar reports: what it stated that it owns
     :ivar revocations: what it had to give up
     """
 
+    api: str = ""
     topics: tuple[str, ...] = ()
     regex: str | None = None
     assignor: str | None = None
     received: list[ReceivedEpoch] = field(default_factory=list)
     reports: list[OwnedReport] = field(default_factory=list)
     revocations: list[Revocation] = field(default_factory=list)
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether it is in a share group: others have its partitions, too, and none waits for it to give one up."""
+        return EPOCH_APIS[self.api] == _SHARE
 
     @property
     def has_left_for_now(self) -> bool:
@@ -125,7 +135,7 @@ def new_trigger(
 
 
 def read_heartbeats(traffic: GroupTraffic) -> EpochReader:
-    """Read all ConsumerGroupHeartbeat exchanges of a group."""
+    """Read all exchanges of `EPOCH_APIS` of a group."""
     reader = EpochReader(traffic)
     first = traffic.heartbeats.first
     silent = sorted(((first[name].at, name) for name in traffic.heartbeats.modern), reverse=True)
@@ -141,7 +151,7 @@ def read_heartbeats(traffic: GroupTraffic) -> EpochReader:
 def _moments(requests: list[GroupRequest]) -> list[tuple[Moment, bool, GroupRequest]]:
     moments = []
     for request in requests:
-        if request.api == _API:
+        if request.api in EPOCH_APIS:
             moments.append((request.due, False, request))
             if request.answered is not None:
                 moments.append((request.answered, True, request))
@@ -178,6 +188,7 @@ class EpochReader:
             return
         sign = self.traffic.heartbeats.first[member_id]
         member = EpochMember(member_id, sign.instance_id, sign.client_id, sign.host, at, is_new=False)
+        member.api = self.traffic.heartbeats.modern[member_id]
         member.first_generation = member.last_generation = sign.generation
         self._admit(member)
         self._set_base(at, sign.generation or 0)
@@ -233,6 +244,7 @@ class EpochReader:
 
     def _begin(self, at: Moment, request: GroupRequest, member_id: str, *, is_new: bool) -> EpochMember:
         member = EpochMember(member_id, request.instance_id, request.client_id, request.host, at, is_new)
+        member.api = request.api
         member.topics, member.regex, member.assignor = request.topics or (), request.topic_regex, request.assignor
         member.connections.add(request.connection)
         member.joins.append(request)
@@ -328,6 +340,7 @@ class EpochTrace(RebalanceTrace):
     :ivar assignor: that a member asked for
     :ivar following: when the next one starts
     :ivar moved: how many partitions moved, and how many of them needlessly
+    :ivar protocol_type: of the group
     """
 
     request: GroupRequest | None = None
@@ -335,6 +348,7 @@ class EpochTrace(RebalanceTrace):
     assignor: str | None = None
     following: Moment | None = None
     moved: tuple[int, int] = (0, 0)
+    protocol_type: str = "consumer"
 
     @property
     def until(self) -> Moment:
@@ -353,14 +367,19 @@ class Epochs:
     holdings: list[HeldPartition] = field(default_factory=list)
 
     @property
+    def protocol_type(self) -> str | None:
+        """Of the group; None without members."""
+        return next((EPOCH_APIS[member.api] for member in self.lives), None)
+
+    @property
     def unknown(self) -> int:
         """How many rebalances have no known cause."""
         return sum(explanation.cause == Cause.UNKNOWN for _, explanation in self.rebalances)
 
 
 def read_epochs(traffic: GroupTraffic) -> Epochs:
-    """Read the history of a group from its ConsumerGroupHeartbeat exchanges; empty if there are none."""
-    if not traffic.heartbeats.modern and all(request.api != _API for request in traffic.requests):
+    """Read the history of a group from its exchanges of `EPOCH_APIS`; empty if there are none."""
+    if not traffic.heartbeats.modern and all(request.api not in EPOCH_APIS for request in traffic.requests):
         return Epochs()
     return EpochHistory(read_heartbeats(traffic)).epochs()
 
@@ -373,7 +392,7 @@ class EpochHistory:
         self._group_id = read.traffic.group_id
         self._assigned: dict[int, set[Partition]] = defaultdict(set)
         for member in read.lives:
-            member.revocations = revocations(member)
+            member.revocations = [] if member.is_sharing else revocations(member)
             for epoch, _, partitions in member.received:
                 self._assigned[epoch] |= partitions or frozenset()
 
@@ -427,7 +446,8 @@ class EpochHistory:
             if member.since < start.at and (member.left is None or member.left >= start.at)
         }
         gone = [trigger.member for trigger in triggers if trigger.is_departure]
-        trace = EpochTrace(start, before, not before, None, triggers=triggers)
+        kind = EPOCH_APIS[self._read.lives[0].api]
+        trace = EpochTrace(start, before, not before, None, triggers=triggers, protocol_type=kind)
         trace.removed += [(member, member.why or LeaveReason.LEFT) for member in gone]
         return trace
 
@@ -544,7 +564,19 @@ class EpochHistory:
         if earlier is None and not self._read.base:
             return None  # the first epoch: all topics are new
         since_ns = 0 if earlier is None else earlier.at.time_ns
-        return self._created_topic(trace) or self._late_topic(trace) or self._grown_topic(trace, since_ns)
+        found = self._initialized(trace) or self._created_topic(trace) or self._late_topic(trace)
+        return found or self._grown_topic(trace, since_ns)
+
+    def _initialized(self, trace: EpochTrace) -> Evidence | None:
+        """Partitions that a share group assigns for the first time: once they have a share state (KIP-932)."""
+        if trace.protocol_type != _SHARE:
+            return None
+        number, at = trace.generation or 0, trace.started
+        before = {place for epoch, given in self._assigned.items() if epoch < number for place in given}
+        new = self._assigned.get(number, set()) - before
+        topics = sorted({topic for topic, _ in new})
+        text = f"{counted(len(new), 'partition')} of {first_of(topics)} assigned for the first time"
+        return Evidence(at.time_ns, at.source, -1, f"{text}: share state initialized") if new else None
 
     def _created_topic(self, trace: EpochTrace) -> Evidence | None:
         """A topic that a pattern matches, and that was never assigned before."""
@@ -578,14 +610,19 @@ class EpochHistory:
         return Evidence(at.time_ns, at.source, -1, f"{text}: the coordinator did not know of it before")
 
     def _matched_pattern(self, trace: EpochTrace) -> Evidence | None:
-        """The first assignment, to a member whose pattern the broker has matched after it had joined (KIP-848)."""
+        """The first assignment, to a member whose pattern the broker has matched after it had joined (KIP-848).
+
+        Of a streams group, behind ``group.streams.initial.rebalance.delay.ms`` and the internal topics (KIP-1071).
+        """
         number, at = trace.generation or 0, trace.started
-        new = [member for member in self._read.lives if member.regex and member.since < at and member.is_new]
+        waits = trace.protocol_type == _STREAMS
+        new = [each for each in self._read.lives if (each.regex or waits) and each.since < at and each.is_new]
         before = any(given for epoch, given in self._assigned.items() if epoch < number)
         if not new or before or not self._assigned.get(number):
             return None
         took = (at.time_ns - new[-1].since.time_ns) / NS_PER_S
-        text = f"the broker has matched the pattern {new[-1].regex} {took:.1f} s after"
+        done = "the initial delay is over, and internal topics are there," if waits else None
+        text = f"{done or f'the broker has matched the pattern {new[-1].regex}'} {took:.1f} s after"
         return Evidence(
             at.time_ns, at.source, -1, f"{text} {describe_member(new[-1], None)} joined: its first partitions"
         )
@@ -647,7 +684,8 @@ class EpochHistory:
             for member in self._read.lives
             if member.left is None or member.left.time_ns > trace.started.time_ns
         }
-        return owners.count_moves(gains, staying, fair_share(len(owners.owners), len(staying)))
+        moved, needless = owners.count_moves(gains, staying, fair_share(len(owners.owners), len(staying)))
+        return moved, 0 if trace.protocol_type == _SHARE else needless  # several members have the same partition there
 
     # ---- rows
 
@@ -683,7 +721,7 @@ class EpochHistory:
 
     def _member(self, member: EpochMember) -> MemberLife:
         row = member_row(self._group_id, member, self._last_seen(member, None))
-        row.protocol, row.rebalance_timeout_ms = "consumer", member.rebalance_ms
+        row.protocol, row.rebalance_timeout_ms = EPOCH_APIS[member.api], member.rebalance_ms
         row.assignors = [] if member.assignor is None else [member.assignor]
         row.topics = list(member.topics) or ([member.regex] if member.regex else [])
         return row

@@ -57,7 +57,7 @@ _WORDS: Final = {
 }
 _DEFAULT_SESSION_MS: Final = 45_000  # of Java since 3.0 (KIP-735), of librdkafka, and of KIP-848 groups
 _SILENT_PART: Final = 2 / 3  # of a session: clients send three heartbeats in one, or more
-_STREAMS: Final = "-StreamThread-"  # in the client ids of Kafka Streams, which sends no LeaveGroup when it is closed
+_STREAMS: Final = "-StreamThread-"  # in the client ids of Kafka Streams; on the classic protocol it sends no LeaveGroup
 _ENDS: Final = frozenset({SightingKind.CLOSED, SightingKind.RESET})
 _NO_SIGN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 _WAITING: Final = frozenset({"JoinGroup", "SyncGroup"})
@@ -132,7 +132,8 @@ class _Ends:
             return None
         if any(link.kind == SightingKind.HOLE and link.by != "broker" for link in after):
             return End(GONE, end.time_ns)
-        says_goodbye = member.instance_id is None and _STREAMS not in (member.client_id or "")
+        is_silent = _STREAMS in (member.client_id or "") and member.member_id not in self._traffic.heartbeats.modern
+        says_goodbye = member.instance_id is None and not is_silent
         return End(DIED if says_goodbye else ENDED, end.time_ns)
 
     def _heard_ns(self, name: str) -> int:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.forensics.model import NS_PER_MS
+from kcoord_wire.forensics.model import EPOCH_APIS, NS_PER_MS
 from kcoord_wire.forensics.wire.group import FIRST_VERSION_WITH_ID, TOLERANCE_NS, GroupState, UnseenStarts, is_follower
 from kcoord_wire.forensics.wire.joins import PARKED_NS, Failover, Join, unshown_members
 from kcoord_wire.forensics.wire.outages import BROKER_DOWN, OutageTrace
@@ -131,8 +131,8 @@ class Replay(GroupState):
             self._plan(join.at, Rank.JOIN_COMPLETE, self._complete_join, join)
         for failover in self.responses.failovers:
             self._plan(failover.begin, Rank.FAILOVER, self._fail_over, failover)
-        modern = {request.who for request in self._traffic.requests if request.api == "ConsumerGroupHeartbeat"}
-        modern |= self._traffic.heartbeats.modern
+        modern = {request.who for request in self._traffic.requests if request.api in EPOCH_APIS}
+        modern |= self._traffic.heartbeats.modern.keys()
         for member_id, sign in self._traffic.heartbeats.first.items():
             if member_id not in modern:
                 self._plan(sign.at, Rank.FIRST_SIGN, self._see_first_sign, member_id)

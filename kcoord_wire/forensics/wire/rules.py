@@ -489,12 +489,13 @@ EPOCH_RULES: Final[dict[str, EpochRule]] = {
         "{who} fell silent",
     ),
     "topics": EpochRule(
-        "topics", "no member asks for anything, and a topic of the group has another size, or is new to the "
-        "coordinator", Cause.TOPICS_CHANGED, 0.8,
+        "topics", "no member asks for anything, and a topic of the group has another size, is new to the "
+        "coordinator, or has partitions whose share state is initialized (KIP-932)", Cause.TOPICS_CHANGED, 0.8,
         "{what}",
     ),
     "pattern": EpochRule(
-        "pattern", "no member asks for anything, one with a pattern has joined, and the first partitions are assigned",
+        "pattern", "no member asks for anything, one with a pattern, or of a streams group, has joined, and the first "
+        "partitions are assigned",
         Cause.NEW_MEMBER, 0.9, "{what}",
     ),
     UNKNOWN: EpochRule(UNKNOWN, "else", Cause.UNKNOWN, 0.2, "nothing in the source started it"),

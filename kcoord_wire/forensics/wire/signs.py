@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.coded import in_order, names_of, ranked, whole
-from kcoord_wire.forensics.model import Clock, broker_address
+from kcoord_wire.forensics.model import EPOCH_APIS, Clock, broker_address
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Heartbeats:
     :ivar unanswered: times of those without a response
     :ivar first: the first sign of each member, in order of time
     :ivar connections: the connections that each member used
-    :ivar modern: member ids of the KIP-848 protocol
+    :ivar modern: member ids of groups whose coordinator assigns, with the API of their heartbeats
     :ivar versions: member id, api, and the highest version of it that the member sent
     :ivar calm: times of classic heartbeats that were answered without error, sorted: no member was joining then
     """
@@ -135,7 +135,7 @@ class Heartbeats:
         self.calm = longs(pa.array(np.sort(table["asked_ns"].filter(calm).to_numpy())))
         self.connections = _connections(table, chosen)
         self.versions = _highest_versions(table, chosen)
-        self.modern = {member_id for member_id, api, _ in self.versions if api == "ConsumerGroupHeartbeat"}
+        self.modern = {member_id: api for member_id, api, _ in self.versions if api in EPOCH_APIS}
 
     def last(self, member_id: str) -> int | None:
         """When the member last sent one, answered or not."""
@@ -314,7 +314,7 @@ LONG_NS: Final = 2 * NS_PER_S
 
 _SILENCE_NS: Final = 5 * NS_PER_S  # shorter than this, members may just have nothing to ask
 _PARKED: Final = ["JoinGroup", "SyncGroup"]
-_AT_ONCE: Final = ["Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch", "ConsumerGroupHeartbeat"]
+_AT_ONCE: Final = ["Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch", *EPOCH_APIS]
 
 
 class Wait(NamedTuple):

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.coded import coded, in_order, names_of, ranked, whole
-from kcoord_wire.forensics.model import Sighting, SightingKind
+from kcoord_wire.forensics.model import EPOCH_APIS, Sighting, SightingKind
 from kcoord_wire.forensics.wire.links import ClientErrors, Fetched, Link, Links, TopicSize, TopicSizes
 from kcoord_wire.forensics.wire.signs import (
     UNKNOWN_SEQ,
@@ -367,7 +367,7 @@ def _is_quiet(table: pa.Table) -> pa.Array:
     for name in ("owned", "topics", "topic_regex"):
         silent = pc.and_(silent, pc.is_null(table[name]))
     same_epoch = pc.fill_null(pc.equal(table["generation_id"], table["new_generation_id"]), True)
-    modern = pc.and_(pc.equal(table["api"], "ConsumerGroupHeartbeat"), pc.and_(silent, same_epoch))
+    modern = pc.and_(pc.is_in(table["api"], value_set=pa.array(list(EPOCH_APIS))), pc.and_(silent, same_epoch))
     modern = pc.and_(modern, pc.fill_null(pc.greater(table["generation_id"], 0), False))
     return pc.and_(succeeded, pc.or_(classic, modern))
 

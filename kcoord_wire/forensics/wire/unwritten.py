@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from kcoord_wire.forensics.model import SightingKind, broker_address
+from kcoord_wire.forensics.model import EPOCH_APIS, SightingKind, broker_address
 from kcoord_wire.forensics.wire.links import Link
 from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 from kcoord_wire.protocol.error_codes import ErrorCode, describe_error
 
-_WRITES: Final = frozenset({"OffsetCommit", "SyncGroup", "JoinGroup", "LeaveGroup", "ConsumerGroupHeartbeat"})
+_WRITES: Final = frozenset({"OffsetCommit", "SyncGroup", "JoinGroup", "LeaveGroup", *EPOCH_APIS})
 _ONE_NS: Final = 30 * NS_PER_S  # refusals of one time are not further apart
 _AROUND_NS: Final = 10 * NS_PER_S
 _NOTABLE_NS: Final = NS_PER_S

@@ -17,7 +17,7 @@ def test_quiet_requests_stay_columns() -> None:
     script.consumer("c2", 6_000, 3, 3)
     traffic = script.traffic()
     assert [request.api for request in traffic.requests] == ["JoinGroup", "SyncGroup", "Heartbeat"]
-    assert (traffic.count, len(traffic.heartbeats.calm), traffic.heartbeats.modern) == (9, 4, {"c2-id"})
+    assert (traffic.count, len(traffic.heartbeats.calm), set(traffic.heartbeats.modern)) == (9, 4, {"c2-id"})
 
 
 def test_a_request_is_due_when_the_one_before_is_answered() -> None:
