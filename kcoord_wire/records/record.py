@@ -19,7 +19,7 @@ Source: kafka/clients `DefaultRecord.java`, `DefaultRecordBatch.java`, `ByteUtil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcoord_wire.errors import DecodeError, EncodeError
@@ -128,6 +128,29 @@ def decode_record_block(
     if pos != len(block):
         raise DecodeError("trailing", pos, "records", f"{len(block) - pos} bytes after the last record")
     return tuple(records)
+
+
+def skim_records(block: bytes, count: int) -> Iterator[tuple[int, bool]]:
+    """Yield of the `count` records that fill `block` the timestamp delta, and whether there is a key; what follows is
+    not read. Lenient as Kafka's reader.
+
+    :raises DecodeError: ``truncated``, ``length``, ``varint``, ``trailing``
+    """
+    pos, size = 0, len(block)
+    for _ in range(count):
+        length, start = read_varint(block, pos, size, 32, False)
+        end = start + length
+        if length < _MIN_BODY_SIZE or end > size:
+            raise DecodeError("length", pos, "length", f"a record of {length} bytes where {size - start} are left")
+        timestamp, at = read_varint(block, start + 1, end, 64, False)
+        _, at = read_varint(block, at, end, 32, False)
+        key_size, at = read_varint(block, at, end, 32, False)
+        if key_size > end - at:
+            raise DecodeError("truncated", at, "key", f"{key_size} bytes where {end - at} are left")
+        yield timestamp, key_size >= 0
+        pos = end
+    if pos != size:
+        raise DecodeError("trailing", pos, "records", f"{size - pos} bytes after the last record")
 
 
 def _read_record(

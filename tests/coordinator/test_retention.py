@@ -79,7 +79,7 @@ def test_what_has_expired(configs: dict[str, str], caplog: pytest.LogCaptureFixt
     broker = Broker({"orders": 1})
     broker.topics.catalog.configure({"orders": configs})
     broker.now = 100 * DAY
-    broker.produce(batch(b"old", at=95 * DAY))
+    broker.produce(batch(b"old", at=95 * DAY, key=b"k"))
     assert broker.due() == broker.now + 300_000
     broker.tick(broker.now + 300_000)
     assert ends(broker) == (0, 1)

@@ -143,8 +143,8 @@ class Broker:
         return {"topic_id": self.topics.id_of(topic) or uuid.UUID(int=1)}
 
 
-def batch(*values: bytes, at: int = 100, **options: Any) -> bytes:
-    return encode_batch([Record(None, value, timestamp=at + n) for n, value in enumerate(values)], **options)
+def batch(*values: bytes, at: int = 100, key: bytes | None = None, **options: Any) -> bytes:
+    return encode_batch([Record(key, value, timestamp=at + n) for n, value in enumerate(values)], **options)
 
 
 def values(data: bytes | None) -> list[tuple[int, bytes | None]]:

@@ -138,7 +138,15 @@ BROKER_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
 """Likewise, of brokers: the defaults of topics and groups."""
 
 EFFECTIVE: Final = frozenset(
-    {"cleanup.policy", "max.message.bytes", "message.timestamp.type", "retention.bytes", "retention.ms"}
+    {
+        "cleanup.policy",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.type",
+        "retention.bytes",
+        "retention.ms",
+    }
 )
 """The configs of topics that have an effect here."""
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import Refused, refused_in
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.journal import Owner
+from kcoord_wire.coordinator.partitions.record_rules import RecordRules
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.configs import (
     BROKER_CONFIGS,
@@ -111,6 +113,14 @@ _TABLES: Final[Mapping[Resource, tuple[Mapping[str, Config], str, Source]]] = {
     Resource.TOPIC: (TOPIC_CONFIGS, "topic", Source.TOPIC),
     Resource.GROUP: (GROUP_CONFIGS, "group", Source.GROUP),
 }
+_RULES: Final = (
+    "cleanup.policy",
+    "message.timestamp.type",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+)
+"""The configs of a topic that are its `RecordRules`."""
+
 _ALL_BROKERS: Final = ""  # the name of the resource whose configs are those of all brokers
 
 
@@ -126,6 +136,7 @@ class Configuration:
         self._catalog = catalog
         self._cluster = cluster
         self._start = {"node.id": "", "broker.id": "", **start}  # of each broker its own
+        self._first_rules = [self._rule(name) for name in _RULES]
 
     # ---- values
 
@@ -136,6 +147,15 @@ class Configuration:
         if own is None:
             own = next((each.value for each in self._inherited(config)), config.default)
         return read_value(config, own)
+
+    def record_rules(self, topic: Topic) -> RecordRules:
+        """Return what a topic demands of records."""
+        inherited = [self._rule(name) for name in _RULES] if self._catalog.configs else self._first_rules
+        return _record_rules(*map(topic.configs.get, _RULES, inherited))
+
+    def _rule(self, name: str) -> str:
+        config = TOPIC_CONFIGS[name]
+        return next((each.value for each in self._inherited(config)), config.default)
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
         """Return what clients have set for a group."""
@@ -356,6 +376,11 @@ class Configuration:
             if kind in kinds
         ]
         return m.ListConfigResourcesResponse(config_resources=resources)
+
+
+@lru_cache(1024)
+def _record_rules(policy: str, kind: str, before: str, after: str) -> RecordRules:
+    return RecordRules("compact" in policy, kind == "LogAppendTime", int(before), int(after))
 
 
 _Change = Callable[[Mapping[str, Config], Mapping[str, str], Any], dict[str, str]]

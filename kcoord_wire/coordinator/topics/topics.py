@@ -36,6 +36,7 @@ from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, T
 from kcoord_wire.coordinator.log.batches import LogBatch
 from kcoord_wire.coordinator.partitions.batch_header import Header, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
+from kcoord_wire.coordinator.partitions.record_rules import RefusedRecords
 from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, TopicLimits, disk_work
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
@@ -366,6 +367,7 @@ class Topics:
             answer = verified.get((topic.name, data.index)) if verified else None
             if answer:
                 raise Refused(answer)
+            self.configuration.record_rules(topic).check(batch, data.records, log.name, now)
             stable = log.stable_offset
             records = data.records
             if topic.configs.get("message.timestamp.type") == "LogAppendTime":
@@ -374,6 +376,14 @@ class Topics:
             outcome.base_offset, size = log.append(batch, records, verified=answer is not None)
         except Refused as refused:
             outcome.error_code, outcome.error_message = refused.error, refused.detail
+            if isinstance(refused, RefusedRecords):
+                outcome.log_start_offset = log.start_offset
+                outcome.record_errors = [
+                    m.ProduceResponseBatchIndexAndErrorMessage(
+                        batch_index=each.index, batch_index_error_message=each.text
+                    )
+                    for each in refused.records
+                ]
             return outcome
         if size:
             grown.append(self._grew(log, outcome.base_offset, size, stable))

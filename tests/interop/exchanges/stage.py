@@ -59,7 +59,7 @@ _BUSY: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 """What is answered while a coordinator reads its log, markers are being written, or a topic is new."""
-_TIMES: Final = ("TransactionStartTimeMs", "LastTimestamp")
+_TIMES: Final = ("TransactionStartTimeMs", "LastTimestamp", "LogAppendTimeMs")
 _NO_ID: Final = f"<{UUID(int=0)}>"
 _MAKES_IDS: Final = ("CreateTopics", "DeleteTopics", "DescribeTopicPartitions")
 _UNORDERED: Final = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 from uuid import UUID
 
 import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode as E
+from kcoord_wire.records import Compression, Record, encode_batch
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Connection, Stage
 from tests.support.waiting import eventually
@@ -257,6 +259,67 @@ def configs_are_altered(stage: Stage) -> None:
     resource = part(resource_type=TOPIC, resource_name=name, configs=[config(name="flush.ms", value="5")])
     a.call(kw.AlterConfigsRequest(resources=[resource]), 2)
     kept(stage, a, name, "cleanup.policy", None)
+
+
+# ---- records
+
+
+def produce(
+    client: Connection, topic: str, version: int, *records: Record, error: E | None = None, **more: Any
+) -> None:
+    """Produce one batch to the first partition."""
+    part = kw.ProduceRequestPartitionProduceData(index=0, records=encode_batch(records, **more))
+    data = kw.ProduceRequestTopicProduceData(name=topic, partition_data=[part])
+    client.call_when_free(kw.ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]), version, error)
+
+
+@script(settings="topics", versions=(3, 5, 7, 8, 9, 12))
+def records_without_a_key(stage: Stage, version: int) -> None:
+    """A topic that is compacted refuses them, however they are compressed; an empty key is one."""
+    a = stage.connect("a")
+    names = [f"{stage.group}-{letter}" for letter in "abc"]
+    for name, policy in zip(names, ("compact", "compact,delete", "delete"), strict=True):
+        create(a, new(name, configs={"cleanup.policy": policy}))
+    exists(a, *names)
+    now = int(time.time() * 1_000)
+    key, empty, none = (Record(key, b"v", timestamp=now) for key in (b"k", b"", None))
+    produce(a, names[0], version, none, error=E.INVALID_RECORD)
+    for codec in Compression if version >= 7 else list(Compression)[:-1]:
+        produce(a, names[0], version, key, none, empty, none, none, none, error=E.INVALID_RECORD, compression=codec)
+    produce(a, names[1], version, none, error=E.INVALID_RECORD)
+    produce(a, names[2], version, none)
+    produce(a, names[0], version, key, empty)
+
+
+@script(settings="topics", versions=(7, 8))
+def records_of_another_time(stage: Stage, version: int) -> None:
+    """An hour ahead is too far by default, an age has no bound; a topic may say otherwise, or set the time itself."""
+    a = stage.connect("a")
+    names = [f"{stage.group}-{letter}" for letter in "abcd"]
+    for name, configs in zip(
+        names,
+        (
+            {},
+            {"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": str((1 << 63) - 1)},
+            {"message.timestamp.type": "LogAppendTime"},
+            {"cleanup.policy": "compact"},
+        ),
+        strict=True,
+    ):
+        create(a, new(name, configs=configs))
+    exists(a, *names)
+    now = int(time.time() * 1_000)
+    ahead, at_zero, behind, timeless = (
+        Record(b"k", b"v", timestamp=at) for at in (now + 7_200_000, 0, now - 7_200_000, -1)
+    )
+    keyless = Record(None, b"v", timestamp=now)
+    produce(a, names[0], version, ahead, error=E.INVALID_TIMESTAMP)
+    produce(a, names[0], version, at_zero)
+    produce(a, names[0], version, timeless)
+    produce(a, names[1], version, behind, error=E.INVALID_TIMESTAMP)
+    produce(a, names[1], version, behind, timeless, ahead, behind, error=E.INVALID_TIMESTAMP)
+    produce(a, names[2], version, Record(b"k", b"v", timestamp=now))
+    produce(a, names[3], version, keyless, ahead, error=E.INVALID_TIMESTAMP)
 
 
 # ---- the cluster

@@ -11,7 +11,7 @@ from tests.interop.exchanges.heartbeats import Heartbeater
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Stage
 from tests.interop.exchanges.topics import create, exists, new
-from tests.interop.exchanges.writer import BUMPED_AT_END, Writer
+from tests.interop.exchanges.writer import ADDED_BY_WRITES, BUMPED_AT_END, Writer
 
 
 def with_topic(stage: Stage) -> None:
@@ -512,3 +512,22 @@ def consumers_commit_in_transactions(stage: Stage, version: int) -> None:
     a.commits_offset(2, version, partition=1)
     a.ends(commit=True)
     a.fetches_offsets(0, 1)
+
+
+@script(settings="transactions", versions=(11, 12))
+def records_without_a_key_in_a_transaction(stage: Stage, version: int) -> None:
+    """They are refused, and the transaction goes on: the sequence is the one that was refused."""
+    with stage.off_the_record():
+        client = stage.connect("admin")
+        create(client, new(stage.group, configs={"cleanup.policy": "compact"}))
+        exists(client, stage.group)
+    a = Writer(stage)
+    a.starts()
+    if version < ADDED_BY_WRITES:
+        a.adds(0)
+    a.writes(b"1", b"2", version=version, error=E.INVALID_RECORD)
+    a.describes()
+    a.looks()
+    a.writes(b"1", b"2", version=version, key=b"k")
+    a.ends(commit=True, version=4 if version < ADDED_BY_WRITES else BUMPED_AT_END)
+    a.looks()

@@ -11,6 +11,9 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch
 from tests.interop.exchanges.stage import Answer, Stage
 
+ADDED_BY_WRITES: Final = 12
+"""The Produce from which on a write adds its partition to the transaction (KIP-890)."""
+
 BUMPED_AT_END: Final = 5
 """The EndTxn from which on each transaction has an epoch of its own (KIP-890)."""
 
@@ -85,6 +88,7 @@ class Writer:
         topic: str | None = None,
         transactional: bool = True,
         sequence: int | None = None,
+        key: bytes | None = None,
         **changes: Any,
     ) -> Answer:
         """Produce one batch to a partition of the script's topic."""
@@ -93,7 +97,7 @@ class Writer:
         at = self.sequence.get((name, partition), 0) if sequence is None else sequence
         now = int(time.time() * 1_000)  # else Kafka begins a segment with the marker, at which a Fetch ends
         batch = encode_batch(
-            [Record(None, value, timestamp=now) for value in values],
+            [Record(key, value, timestamp=now) for value in values],
             transactional=transactional,
             producer_id=who["producer_id"],
             producer_epoch=who["producer_epoch"],
