@@ -1,4 +1,4 @@
-"""What is dropped of topics: the oldest of all, what a topic may hold, what has expired; and what is said about it."""
+"""What is dropped of topics: the oldest of the largest, what a topic may hold, what has expired; and its warnings."""
 
 from __future__ import annotations
 
@@ -47,6 +47,43 @@ def test_a_partition_that_is_still_written_loses_its_newest_last() -> None:
         broker.produce(LARGE)
     assert ends(broker, "slow") == (0, 100)
     assert ends(broker)[0] > 60
+
+
+def test_the_topic_that_holds_most_pays() -> None:
+    """The only record of another one is the oldest of all, and of every partition of the largest one less is there."""
+    broker = Broker({"orders": 20, "slow": 1}, limits=TopicLimits(retention_bytes=40 * len(LARGE)))
+    for _ in range(3):
+        broker.produce(LARGE, topic="slow")
+    for partition in [*range(20)] * 4:
+        broker.produce(LARGE, partition=partition)
+    assert ends(broker, "slow") == (0, 3)
+    assert {ends(broker, partition=partition)[0] for partition in range(20)} <= {1, 2, 3}
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_compacted_topics_are_spared(policy: str) -> None:
+    broker = Broker({"orders": 1, "table": 1}, limits=TopicLimits(retention_bytes=40 * len(LARGE)))
+    broker.topics.catalog.configure({"table": {"cleanup.policy": policy}})
+    for _ in range(30):
+        broker.produce(batch(bytes(50_000), key=b"k"), topic="table")
+    for _ in range(100):
+        broker.produce(LARGE)
+    assert ends(broker, "table") == (0, 30)
+    assert ends(broker)[0] >= 90
+
+
+def test_compacted_topics_lose_records_last(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker({"orders": 1, "table": 1}, limits=TopicLimits(retention_bytes=40 * len(LARGE)))
+    broker.topics.catalog.configure({"table": {"cleanup.policy": "compact"}})
+    broker.produce(LARGE)
+    for _ in range(60):
+        broker.produce(batch(bytes(50_000), key=b"k"), topic="table")
+    assert ends(broker) == (1, 1)
+    assert 20 <= ends(broker, "table")[0] < 30
+    said = [record.message for record in caplog.records if "dropped" in record.message]
+    assert [line.split()[3] for line in said] == ["orders", "table"]
+    assert "since all topics together may hold 2,0" in said[0]
+    assert "and none is left that is not compacted; further" in said[1]
 
 
 def test_one_batch_larger_than_all_may_be_is_dropped() -> None:

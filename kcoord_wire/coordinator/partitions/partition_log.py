@@ -22,7 +22,6 @@ truncateFromStart).
 
 from __future__ import annotations
 
-import heapq
 import logging
 import struct
 from bisect import bisect_right
@@ -121,43 +120,23 @@ class Storage:
         self.held = 0
         self.grown: list[PartitionLog] = []
         self._stamp = 0
-        self._oldest: list[tuple[int, int, PartitionLog, Segment]] = []  # heap: by a stamp that may be out of date
-        self._segments = 0
 
     def stamp(self) -> int:
         """Return a number greater than any before."""
         self._stamp += 1
         return self._stamp
 
-    def began(self, log: PartitionLog, segment: Segment) -> None:
-        """Note that a partition has a new segment."""
-        self._segments += 1
-        heapq.heappush(self._oldest, (segment.stamp, self._segments, log, segment))
-        self.grown.append(log)
-
     def adopt(self, logs: Iterable[PartitionLog]) -> None:
         """Note the segments of partitions that were read, which are as old as their latest records."""
         found = [(log, segment) for log in logs for segment in log.segments]
         for log, segment in sorted(found, key=lambda pair: pair[1].max_timestamp):
             segment.stamp = self.stamp()
-            self.began(log, segment)
+            self.grown.append(log)
 
     def close(self) -> None:
         """Close all files."""
         self.files.close_all()
         self.journal.close()
-
-    def oldest(self) -> PartitionLog | None:
-        """Return the partition whose first segment was appended to least recently; None if there is no segment."""
-        while self._oldest:
-            stamp, number, log, segment = self._oldest[0]
-            if log.first_segment is not segment:
-                heapq.heappop(self._oldest)
-            elif segment.stamp != stamp:
-                heapq.heapreplace(self._oldest, (segment.stamp, number, log, segment))
-            else:
-                return log
-        return None
 
 
 _MOST_READ = 50_000  # records, 0.15 s
@@ -357,7 +336,7 @@ class PartitionLog:
         self._segments.append(segment)
         segment.stamp = self._storage.stamp()
         self._storage.held += segment.held
-        self._storage.began(self, segment)
+        self._storage.grown.append(self)
         return segment
 
     # ---- reading

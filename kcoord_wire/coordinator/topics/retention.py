@@ -2,9 +2,12 @@
 
 Laws:
 
-* Records are dropped by segments, from the start of a partition, the segment that was appended to least recently first.
-* A topic whose cleanup.policy does not include ``delete`` keeps its records, whatever its retention; the bound of all
-  topics holds for it too. There is no compaction: ``compact`` keeps the older records of a key.
+* Records are dropped by segments, from the start of a partition.
+* Where all topics together hold too much, the one that holds most pays: of its segments that goes first which was
+  appended to least recently. Compacted topics, whose oldest record may be the only one of its key, lose records only
+  when the others have none left. What is the brokers' own is not among the topics.
+* A topic whose cleanup.policy does not include ``delete`` keeps its records, whatever its retention. There is no
+  compaction: ``compact`` keeps the older records of a key.
 * The first drop from a topic is logged with the setting that asks for it, and that compaction is not done, once.
 
 Source: kafka/storage `UnifiedLog.java` (deleteOldSegments), `LogManager.java` (cleanupLogs).
@@ -12,6 +15,7 @@ Source: kafka/storage `UnifiedLog.java` (deleteOldSegments), `LogManager.java` (
 
 from __future__ import annotations
 
+import heapq
 import logging
 from typing import Final
 
@@ -21,10 +25,16 @@ from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
 from kcoord_wire.coordinator.topics.configuration import Configuration
 
 _TOTAL: Final = "--retention-bytes (TopicLimits.retention_bytes)"
+_AT_ONCE: Final = (
+    64  # of the total, a part is dropped at a time: the partitions, of which there may be many, are compared
+)
 _CHECK_MS: Final = 300_000  # log.retention.check.interval.ms
 _LONGEST_PAUSE_MS: Final = 86_400_000  # timestamps are the producers' and may lie in any future
 
 _log = logging.getLogger("kcoord_wire.coordinator")
+
+_Holder = tuple[int, str, list[tuple[int, int, PartitionLog]]]
+"""A topic: its bytes below zero, its name, and its partitions with records as a heap, least recently written first."""
 
 
 class Retention:
@@ -68,13 +78,45 @@ class Retention:
 
     def _bound_total(self, total: int) -> None:
         storage = self._catalog.storage
-        emptied: set[PartitionLog] = set()
-        # What partitions cost without records may be more than the total, so one is emptied once.
-        while storage.held > total and (log := storage.oldest()) is not None and log not in emptied:
-            if not self._drop(log, _TOTAL, f"all topics together may hold {total:,} bytes"):
-                break
-            if log.start_offset == log.end_offset:
-                emptied.add(log)
+        why = f"all topics together may hold {total:,} bytes"
+        for is_compacted in (False, True):
+            if storage.held > total:
+                self._shrink(total - total // _AT_ONCE, self._largest(is_compacted), why)
+                why += ", and none is left that is not compacted"
+
+    def _largest(self, is_compacted: bool) -> list[_Holder]:
+        """Return the topics that hold records, as a heap with the largest first."""
+        holders = []
+        for topic in self._catalog:
+            if self._configuration.record_rules(topic).is_compacted is is_compacted:
+                logs = [
+                    (first.stamp, index, log)
+                    for index, log in enumerate(topic.logs)
+                    if (first := log.first_segment) and first.size
+                ]
+                if logs:
+                    heapq.heapify(logs)
+                    holders.append((-sum(log.size for _, _, log in logs), topic.name, logs))
+        heapq.heapify(holders)
+        return holders
+
+    def _shrink(self, goal: int, holders: list[_Holder], why: str) -> None:
+        """Drop the oldest segment of the topic that is the largest each time, until no more is held than `goal`."""
+        while holders and self._catalog.storage.held > goal:
+            size, name, logs = holders[0]
+            _, index, log = logs[0]
+            before = log.size
+            if not self._drop(log, _TOTAL, why):
+                return
+            first = log.first_segment
+            if first and first.size:
+                heapq.heapreplace(logs, (first.stamp, index, log))
+            else:  # empty; what it still costs cannot be dropped
+                heapq.heappop(logs)
+            if logs:
+                heapq.heapreplace(holders, (size + before - log.size, name, logs))
+            else:
+                heapq.heappop(holders)
 
     def _bound_size(self, topic: Topic, log: PartitionLog) -> None:
         if self._is_deleted_from(topic):
