@@ -40,10 +40,10 @@ _BASE_TIMESTAMP: Final = 2  # of the fields of `CHECKED`
 class RecordError(NamedTuple):
     """What is wrong with a record.
 
-    :ivar index: of the record in its batch
+    :ivar batch_index: of the record in its batch
     """
 
-    index: int
+    batch_index: int
     text: str
 
 
@@ -122,7 +122,7 @@ class RecordRules(NamedTuple):
 def _summary(error: ErrorCode, count: int, wrong: list[RecordError]) -> str:
     if error is ErrorCode.INVALID_TIMESTAMP:
         return "One or more records have been rejected due to invalid timestamp"
-    shown = ", ".join(f"RecordError(batchIndex={each.index}, message='{each.text}')" for each in wrong[:_SHOWN])
+    shown = ", ".join(f"RecordError(batchIndex={each.batch_index}, message='{each.text}')" for each in wrong[:_SHOWN])
     return (
         f"One or more records have been rejected due to {count} record errors in total, and only showing the first "
         f"three errors at most: [{shown}]"

@@ -380,7 +380,7 @@ class Topics:
                 outcome.log_start_offset = log.start_offset
                 outcome.record_errors = [
                     m.ProduceResponseBatchIndexAndErrorMessage(
-                        batch_index=each.index, batch_index_error_message=each.text
+                        batch_index=each.batch_index, batch_index_error_message=each.text
                     )
                     for each in refused.records
                 ]
