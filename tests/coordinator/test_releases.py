@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 import kcoord_wire as kw
+from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.topics.releases import RELEASES, served_by
@@ -56,6 +57,27 @@ def test_unknown_releases(release: str) -> None:
         Coordinator(as_version=release)
     with pytest.raises(TypeError, match="as_version must be a str"):
         Coordinator(as_version=2.8)  # type: ignore[arg-type]  # as a user might
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_version_that_is_advertised_is_served(coordinator: StartCoordinator, release: str) -> None:
+    c = coordinator(as_version=release)
+    oldest_produce = 3  # of all releases: the versions before carry messages in the formats that 0.11 has replaced
+    found = {
+        api: range(oldest_produce if api == ApiKey.PRODUCE and release >= "4" else oldest, newest + 1)
+        for api, (oldest, newest) in advertised(c, 0).items()
+    }
+    assert found[ApiKey.PRODUCE][0] == oldest_produce
+    with Wire(c.address) as wire:
+        sent = []
+        for api, versions in found.items():
+            request = registry.request(api).cls()
+            if isinstance(request, kw.ProduceRequest):
+                request.acks = 1  # with 0, the default, there is no answer
+            sent += [wire.send(request, version) for version in versions]
+        for correlation_id in sent:
+            assert wire.receive(correlation_id)
+    assert len(sent) > 50
 
 
 def test_newer_versions_are_refused(coordinator: StartCoordinator) -> None:

@@ -90,9 +90,11 @@ class ClusterMetadata:
         self._features = {
             name: level for name, (level, key, version) in _FEATURES.items() if version in served.get(key, ())
         }
+        # From 4.0 on, brokers name versions of Produce that they do not serve: librdkafka looks for 0 (KAFKA-18659).
+        oldest = {ApiKey.PRODUCE: 0} if ApiKey.CONSUMER_GROUP_HEARTBEAT in served else {}
         self._api_keys = [
             m.ApiVersionsResponseApiVersion(
-                api_key=key, min_version=0 if key == ApiKey.PRODUCE else versions[0], max_version=versions[-1]
+                api_key=key, min_version=oldest.get(ApiKey(key), versions[0]), max_version=versions[-1]
             )
             for key, versions in served.items()
             if sasl or key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
