@@ -46,6 +46,81 @@ def test_every_broker_names_all_brokers_leaders_and_coordinators(coordinator: St
     assert {found(c, "g", at) for at in range(3)} == {c.coordinator_of("g")}
 
 
+def created(
+    c: Coordinator, name: str, replicas: int = -1, on: tuple[list[int], ...] = (), partitions: int = -1
+) -> None:
+    part = kw.CreateTopicsRequestCreatableReplicaAssignment
+    topic = kw.CreateTopicsRequestCreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[part(partition_index=index, broker_ids=ids) for index, ids in enumerate(on)],
+    )
+    with Wire(c.addresses[0]) as wire:
+        assert wire.call(kw.CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 7).topics[0].error_code == 0
+
+
+def grown(c: Coordinator, name: str, count: int, *on: list[int]) -> tuple[int, str | None]:
+    assignments = [kw.CreatePartitionsRequestCreatePartitionsAssignment(broker_ids=ids) for ids in on] or None
+    wanted = kw.CreatePartitionsRequestCreatePartitionsTopic(name=name, count=count, assignments=assignments)
+    with Wire(c.addresses[0]) as wire:
+        (answer,) = wire.call(kw.CreatePartitionsRequest(topics=[wanted], timeout_ms=1_000), 3).results
+    return answer.error_code, answer.error_message
+
+
+def placed(c: Coordinator, name: str) -> list[tuple[int, int, list[int], list[int], list[int]]]:
+    """Of each partition: error, leader, replicas, those in sync, those that are offline."""
+    with Wire(c.addresses[0]) as wire:
+        (topic,) = wire.call(kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name=name)]), 12).topics
+    return [
+        (each.error_code, each.leader_id, each.replica_nodes, each.isr_nodes, each.offline_replicas)
+        for each in topic.partitions
+    ]
+
+
+def test_replicas_are_where_a_client_has_put_them(coordinator: StartCoordinator, tmp_path: Path) -> None:
+    """As three nodes of Kafka 4.4.0 answered: what is wanted, what is added, what is refused, what a stop leaves."""
+    c = coordinator(brokers=3, data_dir=tmp_path)
+    created(c, "both", on=([2, 0], [1, 2]))
+    created(c, "single", on=([1],))
+    assert placed(c, "both") == [(0, 2, [2, 0], [2, 0], []), (0, 1, [1, 2], [1, 2], [])]
+    assert grown(c, "both", 3, [0, 1]) == (0, None)
+    error, text = grown(c, "both", 4, [0])
+    assert error == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert text is not None
+    assert text.startswith("The manual partition assignment includes a partition with 1 replica(s), but this is not")
+    assert text.endswith("which have 2 replica(s).")
+    assert grown(c, "single", 2, [2]) == (0, None)
+    c.stop_broker(2)
+    expected = [(0, 0, [2, 0], [0], [2]), (0, 1, [1, 2], [1], [2]), (0, 0, [0, 1], [0, 1], [])]
+    assert placed(c, "both") == expected
+    lost = (ErrorCode.LEADER_NOT_AVAILABLE, -1, [2], [], [2])
+    assert placed(c, "single") == [(0, 1, [1], [1], []), lost]
+    c.restart_broker(2)
+    whole = placed(c, "both"), placed(c, "single")
+    assert whole[1][1] == (0, 2, [2], [2], [])
+    c.stop()
+    again = coordinator(brokers=3, data_dir=tmp_path)
+    assert (placed(again, "both"), placed(again, "single")) == whole
+    again.stop()
+    fewer = coordinator(brokers=2, data_dir=tmp_path)
+    assert [replicas for _, _, replicas, _, _ in placed(fewer, "both")] == [[0], [1], [0, 1]]
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, -1])
+def test_a_topic_has_as_many_replicas_as_it_asks_for(replicas: int, coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=3)
+    created(c, "new", replicas, partitions=6)
+    assert grown(c, "new", 9) == (0, None)
+    found = placed(c, "new")
+    wanted = 3 if replicas == -1 else replicas
+    assert [len(set(nodes)) for _, _, nodes, _, _ in found] == [wanted] * 9
+    assert sorted(leader for _, leader, _, _, _ in found) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    c.stop_broker(1)
+    errors = [error for error, _, _, _, _ in placed(c, "new")]
+    assert errors.count(ErrorCode.LEADER_NOT_AVAILABLE) == (3 if replicas == 1 else 0)
+
+
 def test_a_group_moves_with_its_members_and_offsets(coordinator: StartCoordinator) -> None:
     c = coordinator(brokers=3)
     old = c.coordinator_of("g")
@@ -176,12 +251,12 @@ def test_what_a_paused_broker_led_moves_after_a_time(coordinator: StartCoordinat
 
 def test_a_single_broker_can_be_stopped_and_restarted(coordinator: StartCoordinator) -> None:
     c = coordinator()
-    with Wire(c.address) as wire:
+    with Wire(c.addresses[0]) as wire:
         assert commit(wire, "g", 5) == 0
     c.stop_broker(0)
     assert c.coordinator_of("g") == -1
     c.restart_broker(0)
-    with Wire(c.address) as wire:
+    with Wire(c.addresses[0]) as wire:
         assert committed(wire, "g") == 5
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from random import Random
+from typing import Any
 
 import pytest
 
+from kcoord_wire.coordinator.core.brokers import Placement
 from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.kernel.disk import SECTOR, MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
@@ -14,7 +16,7 @@ from kcoord_wire.log.tail import CorruptLogError
 from tests.support.logs import content, disk_of
 
 NAME = "topics.journal"
-ORDERS = KnownTopic(uuid.UUID(int=7), {"retention.ms": "5"}, [0, 3])
+ORDERS = KnownTopic(uuid.UUID(int=7), {"retention.ms": "5"}, [0, 3], Placement(2, {1: [0, 2]}))
 
 
 def begun(disk: MemoryDisk | VirtualDisk) -> Journal:
@@ -36,7 +38,11 @@ def filled(disk: MemoryDisk | VirtualDisk) -> Journal:
 
 
 EXPECTED = KnownTopics(
-    {"orders": KnownTopic(uuid.UUID(int=7), {"retention.ms": "5"}, [4, 3])}, {"gone"}, {"orders-1": 12}, 2, 3_000
+    {"orders": KnownTopic(uuid.UUID(int=7), {"retention.ms": "5"}, [4, 3], Placement(2, {1: [0, 2]}))},
+    {"gone"},
+    {"orders-1": 12},
+    2,
+    3_000,
 )
 
 
@@ -111,6 +117,16 @@ def test_a_line_of_another_program_is_an_error() -> None:
     journal = begun(disk)
     journal._write({"change": "unheard of"}, sync=True)
     with pytest.raises(CorruptLogError, match="'unheard of' is not a change"):
+        Journal(disk).load()
+
+
+@pytest.mark.parametrize("placed", [{"replicas": 0}, {"assigned": [[0, -1]]}, {"assigned": [[0]]}, {"assigned": [[]]}])
+def test_a_placement_that_cannot_be_is_an_error(placed: dict[str, Any]) -> None:
+    disk = MemoryDisk()
+    journal = begun(disk)
+    topic = {"change": "topic", "name": "t", "id": str(uuid.UUID(int=7)), "configs": {}, "epochs": [0], "created": 1}
+    journal._write({**topic, **placed}, sync=True)
+    with pytest.raises(CorruptLogError, match="not a change"):
         Journal(disk).load()
 
 

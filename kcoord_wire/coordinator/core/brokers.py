@@ -5,6 +5,8 @@ broker has every partition: a broker is a place where requests arrive.
 
 Laws:
 
+* A topic has as many replicas as it was created with, on the brokers that a client has named, if it has: where none of
+  these runs, the partition has no leader.
 * The leader of a partition is the first running broker of its replicas, so it is the same whatever happened before, and
   a broker that runs again leads what it led. `Leaders.move` puts a broker first, as a reassignment would.
 * The broker that leads a group's partition of ``__consumer_offsets`` coordinates the group, and the one that leads a
@@ -23,7 +25,8 @@ Source: kafka `ReplicationControlManager.java`, `StripedReplicaPlacer.java`, `Pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
@@ -39,36 +42,68 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which brokers have the partitions of a topic.
+
+    :ivar replicas: how many brokers each has; None for all
+    :ivar assigned: the brokers of partitions for which a client has named them, the preferred leader first
+    """
+
+    replicas: int | None = None
+    assigned: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def among(self, brokers: int) -> Placement:
+        """Return what is left of it in a cluster of so many brokers: one that was started again may have fewer."""
+        there = {at: [broker for broker in own if broker < brokers] for at, own in self.assigned.items()}
+        replicas = None if self.replicas is None else min(self.replicas, brokers)
+        return Placement(replicas, {at: own for at, own in there.items() if own})
+
+
+EVERYWHERE: Final = Placement()
+
+
 class Leaders:
     """Who leads the partitions of one topic.
 
     :param name: of the topic; topics begin at different brokers
     :param runs: for each broker whether it leads what it may; shared with `Brokers`
+    :param placement: which brokers have them
     :ivar of: for each partition the broker that leads it; `NO_LEADER` if none runs
+    :ivar placement: likewise
     """
 
-    __slots__ = ("_first", "_moved", "_runs", "of")
+    __slots__ = ("_first", "_moved", "_runs", "of", "placement")
 
-    def __init__(self, name: str, partitions: int, runs: Sequence[bool]) -> None:
+    def __init__(self, name: str, partitions: int, runs: Sequence[bool], placement: Placement = EVERYWHERE) -> None:
         self.of: list[int] = []
+        self.placement = placement.among(len(runs))
         self._first = crc32(name.encode())
         self._moved: dict[int, int] = {}
         self._runs = runs
         self.grow(partitions)
 
-    def grow(self, count: int) -> None:
-        """Add partitions."""
+    def grow(self, count: int, placement: Placement | None = None) -> None:
+        """Add partitions.
+
+        :param placement: of all, with the new ones; None where no brokers are named for these
+        """
+        if placement is not None:
+            self.placement = placement
         self.of += [self._elected(partition) for partition in range(len(self.of), len(self.of) + count)]
 
     def replicas(self, partition: int) -> list[int]:
         """Return the brokers of a partition, the preferred leader first; the others follow in another order each time
         around, so that what a broker leads spreads over all others when it stops."""
-        brokers = len(self._runs)
-        turn, first = divmod(self._first + partition, brokers)
-        others = [(first + 1 + (turn + at) % (brokers - 1)) % brokers for at in range(brokers - 1)]
-        replicas = [first, *others]
+        if assigned := self.placement.assigned.get(partition):
+            replicas = [*assigned]
+        else:
+            brokers = len(self._runs)
+            turn, first = divmod(self._first + partition, brokers)
+            others = [(first + 1 + (turn + at) % (brokers - 1)) % brokers for at in range(brokers - 1)]
+            replicas = [first, *others][: self.placement.replicas]
         if (moved := self._moved.get(partition)) is not None:
-            replicas.sort(key=lambda broker: broker != moved)
+            replicas = [moved, *(broker for broker in replicas if broker != moved)][: len(replicas)]
         return replicas
 
     def partition_of(self, key: str) -> int:
@@ -132,9 +167,9 @@ class Brokers:
         """Note that a broker has begun or ceased to run; `Leaders.elect` draws the consequences for each topic."""
         self._runs[broker] = runs
 
-    def place(self, name: str, partitions: int) -> Leaders:
+    def place(self, name: str, partitions: int, placement: Placement = EVERYWHERE) -> Leaders:
         """Return the leaders of a new topic."""
-        return Leaders(name, partitions, self._runs)
+        return Leaders(name, partitions, self._runs, placement)
 
     # ---- coordinators
 

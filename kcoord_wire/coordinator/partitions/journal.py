@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
+from kcoord_wire.coordinator.core.brokers import EVERYWHERE, Placement
 from kcoord_wire.kernel.disk import Disk, DiskFile
 from kcoord_wire.log.tail import CorruptLogError, Tail, write_file
 
@@ -39,11 +40,13 @@ class KnownTopic:
     :ivar id: its id
     :ivar configs: settings that differ from their defaults
     :ivar epochs: the leader epoch of each partition
+    :ivar placement: which brokers have them
     """
 
     id: uuid.UUID
     configs: dict[str, str]
     epochs: list[int]
+    placement: Placement = EVERYWHERE
 
 
 @dataclass(slots=True)
@@ -76,7 +79,8 @@ class KnownTopics:
                 if change["number"] != _FORMAT:
                     raise ValueError(f"format {change['number']} where {_FORMAT} is known")
             case "topic":
-                known = KnownTopic(uuid.UUID(change["id"]), dict(change["configs"]), list(change["epochs"]))
+                epochs, placement = list(change["epochs"]), _placement(change)
+                known = KnownTopic(uuid.UUID(change["id"]), dict(change["configs"]), epochs, placement)
                 self.topics[change["name"]] = known
                 self.deleted.discard(change["name"])
                 self.created = int(change["created"])
@@ -182,8 +186,21 @@ class Journal:
 
 
 def _topic(name: str, topic: KnownTopic, created: int) -> dict[str, Any]:
-    fields = {"id": str(topic.id), "configs": topic.configs, "epochs": topic.epochs, "created": created}
+    fields: dict[str, Any] = {"id": str(topic.id), "configs": topic.configs, "epochs": topic.epochs, "created": created}
+    if topic.placement.replicas is not None:
+        fields["replicas"] = topic.placement.replicas
+    if topic.placement.assigned:
+        fields["assigned"] = [[at, *brokers] for at, brokers in topic.placement.assigned.items()]
     return {"change": "topic", "name": name, **fields}
+
+
+def _placement(change: Mapping[str, Any]) -> Placement:
+    """Return where a topic is; a journal that was written before replicas were kept has nothing of it."""
+    replicas = change.get("replicas")
+    assigned = {int(at): [int(each) for each in brokers] for at, *brokers in change.get("assigned", ())}
+    if (replicas is not None and int(replicas) < 1) or any(min(own, default=-1) < 0 for own in assigned.values()):
+        raise ValueError("a partition without a broker")
+    return Placement(None if replicas is None else int(replicas), assigned)
 
 
 def _configs(owner: Owner, configs: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ Laws:
   the disk: while many topics are made, other clients wait for one fsync.
 * The partitions of all topics together are bounded where clients create them: more are refused with
   POLICY_VIOLATION (44), which says how many there may be.
-* There are as many replicas as brokers at most: more are refused with INVALID_REPLICATION_FACTOR (38), as by Kafka.
+* There are as many replicas as brokers at most: more are refused with INVALID_REPLICATION_FACTOR (38), as by Kafka. A
+  topic has as many as its creator asks for, on the brokers that are named; each partition that is added has as many.
 
 Source: kafka `ControllerApis.scala`, `ReplicationControlManager.java`, `Topic.java`, `KafkaApis.scala`,
 `ReplicaManager.scala`; KIP-4, KIP-107, KIP-113, KIP-195, KIP-464, KIP-516, KIP-525, KIP-664.
@@ -22,6 +23,7 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, Refused, paired_partitions, refusal, refused_in
+from kcoord_wire.coordinator.core.brokers import EVERYWHERE, Placement
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import (
@@ -88,11 +90,11 @@ class Administration:
             with refused_in(answer):
                 if times[wanted.name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                partitions, replicas = self._check_new(wanted, room, taken)
+                partitions, replicas, placement = self._check_new(wanted, room, taken)
                 configs = {config.name: config.value or "" for config in wanted.configs}
                 if not asked.validate_only:
                     with disk_work():
-                        planned.append(self._catalog.plan(wanted.name, partitions, configs, len(planned)))
+                        planned.append(self._catalog.plan(wanted.name, partitions, configs, len(planned), placement))
                     answer.topic_id = planned[-1].id
                     taken[wanted.name.translate(_COLLIDING)] = wanted.name
                 room -= partitions
@@ -114,8 +116,8 @@ class Administration:
 
     def _check_new(
         self, wanted: m.CreateTopicsRequestCreatableTopic, room: int, taken: dict[str, str]
-    ) -> tuple[int, int]:
-        """Return the partitions and replicas that a new topic has.
+    ) -> tuple[int, int, Placement]:
+        """Return the partitions and replicas that a new topic has, and which brokers have them.
 
         :param room: for how many partitions there is room
         :param taken: the names that exist, by what distinguishes them
@@ -133,12 +135,12 @@ class Administration:
             detail = f"Null value not supported for topic configs: {','.join(nulls)}"
             raise Refused(ErrorCode.INVALID_CONFIG, detail)
         check_configs(TOPIC_CONFIGS, "topic", {config.name: config.value or "" for config in wanted.configs})
-        partitions, replicas = self._placement(wanted)
+        partitions, replicas, placement = self._placement(wanted)
         if partitions > min(room, MOST_PARTITIONS):
             raise _too_many(partitions, min(room, MOST_PARTITIONS))
-        return partitions, replicas
+        return partitions, replicas, placement
 
-    def _placement(self, wanted: m.CreateTopicsRequestCreatableTopic) -> tuple[int, int]:
+    def _placement(self, wanted: m.CreateTopicsRequestCreatableTopic) -> tuple[int, int, Placement]:
         if wanted.assignments:
             for name, value in (
                 ("replication factor", wanted.replication_factor),
@@ -155,16 +157,20 @@ class Administration:
             detail = "Number of partitions was set to an invalid non-positive value."
             raise Refused(ErrorCode.INVALID_PARTITIONS, detail)
         brokers = len(self._cluster.node_ids)
-        replicas = brokers if wanted.replication_factor == _DEFAULT else wanted.replication_factor
+        placement = EVERYWHERE if wanted.replication_factor == _DEFAULT else Placement(wanted.replication_factor)
+        replicas = placement.replicas or brokers
         if replicas > brokers:
             detail = (
                 f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} "
                 f"cannot be reached because only {brokers} broker(s) are registered."
             )
             raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, detail)
-        return self._default_partitions if wanted.num_partitions == _DEFAULT else wanted.num_partitions, replicas
+        partitions = self._default_partitions if wanted.num_partitions == _DEFAULT else wanted.num_partitions
+        return partitions, replicas, placement
 
-    def _assigned(self, assignments: Sequence[m.CreateTopicsRequestCreatableReplicaAssignment]) -> tuple[int, int]:
+    def _assigned(
+        self, assignments: Sequence[m.CreateTopicsRequestCreatableReplicaAssignment]
+    ) -> tuple[int, int, Placement]:
         times = Counter(assignment.partition_index for assignment in assignments)
         replicas = len(assignments[0].broker_ids)
         for assignment in assignments:
@@ -175,7 +181,13 @@ class Administration:
         if set(times) != set(range(len(times))):
             detail = "partitions should be a consecutive 0-based integer sequence"
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, detail)
-        return len(times), replicas
+        named = {each.partition_index: self._brokers(each.broker_ids) for each in assignments}
+        return len(times), replicas, Placement(replicas, named)
+
+    def _brokers(self, node_ids: Sequence[int]) -> list[int]:
+        """Return the brokers with these ids, which exist."""
+        known = self._cluster.node_ids
+        return [known.index(node_id) for node_id in node_ids]
 
     def _check_replicas(self, broker_ids: Sequence[int], expected: int) -> None:
         """Check the brokers that a partition is assigned to; `expected` is how many those before it had."""
@@ -245,6 +257,7 @@ class Administration:
         room = self._limits.max_partitions - self._catalog.partitions
         answers: dict[str, m.CreatePartitionsResponseCreatePartitionsTopicResult] = {}
         planned: dict[str, list[PartitionLog]] = {}
+        assigned: dict[str, list[list[int]]] = {}
         for wanted in {wanted.name: wanted for wanted in asked.topics}.values():
             answer = m.CreatePartitionsResponseCreatePartitionsTopicResult(name=wanted.name)
             answers[wanted.name] = answer
@@ -255,10 +268,11 @@ class Administration:
                 if not asked.validate_only:
                     with disk_work():
                         planned[wanted.name] = self._catalog.plan_growth(wanted.name, more)
+                    assigned[wanted.name] = [self._brokers(each.broker_ids) for each in wanted.assignments or ()]
                 room -= more
         try:
             with disk_work():
-                self._catalog.grow(planned)
+                self._catalog.grow(planned, assigned)
         except Refused as refused:
             for name in planned:
                 answers[name].error_code, answers[name].error_message = refused.error, refused.detail
@@ -291,8 +305,9 @@ class Administration:
                     " were specified."
                 )
                 raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, detail)
+            replicas = len(topic.leaders.replicas(0))
             for assignment in wanted.assignments:
-                self._check_replicas(assignment.broker_ids, 1)
+                self._check_replicas(assignment.broker_ids, replicas)
         room = min(room, MOST_PARTITIONS - there)
         if more > room:
             raise _too_many(more, room)

@@ -19,13 +19,20 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EEXIST
 from types import MappingProxyType
 from typing import Final
 
 from kcoord_wire.coordinator.core.apis import Refused
-from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Brokers, Leaders
+from kcoord_wire.coordinator.core.brokers import (
+    EVERYWHERE,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    Brokers,
+    Leaders,
+    Placement,
+)
 from kcoord_wire.coordinator.partitions.journal import KnownTopic, KnownTopics, Owner
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
 from kcoord_wire.coordinator.partitions.producers import ProducerIds
@@ -143,7 +150,8 @@ class Catalog:
         for name, topic in known.topics.items():
             topic.epochs = [epoch + 1 for epoch in topic.epochs]
             logs = [PartitionLog(storage, f"{name}-{n}", epoch) for n, epoch in enumerate(topic.epochs)]
-            topics.append(Topic(name, topic.id, logs, self.brokers.place(name, len(logs)), topic.configs))
+            leaders = self.brokers.place(name, len(logs), topic.placement)
+            topics.append(Topic(name, topic.id, logs, leaders, topic.configs))
         logs = [log for topic in topics for log in topic.logs if log.name in folders]
         _recover(logs, known)
 
@@ -192,10 +200,18 @@ class Catalog:
         self.add([topic])
         return topic
 
-    def plan(self, name: str, partitions: int, configs: Mapping[str, str] | None = None, ahead: int = 0) -> Topic:
+    def plan(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        ahead: int = 0,
+        placement: Placement = EVERYWHERE,
+    ) -> Topic:
         """Return a topic that `add` creates.
 
         :param ahead: how many topics are added before it together with it
+        :param placement: which brokers have it
         :raises ValueError: the name is not allowed or taken, or the number of partitions is not from 1 to 100,000
         :raises TypeError: the number of partitions is not an int
         :raises OSError: files of another partition are in the way
@@ -207,7 +223,7 @@ class Catalog:
         check_partition_count(f"topic {name!r}", partitions)
         topic_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.cluster_id}/{name}/{self._created + ahead}")
         logs = self._new_logs(name, range(partitions))
-        return Topic(name, topic_id, logs, self.brokers.place(name, partitions), configs or {})
+        return Topic(name, topic_id, logs, self.brokers.place(name, partitions, placement), configs or {})
 
     def add(self, planned: Sequence[Topic]) -> None:
         """Create topics that were planned one after the other.
@@ -285,17 +301,26 @@ class Catalog:
         check_partition_count(f"topic {name!r}", there + count)
         return self._new_logs(name, range(there, there + count))
 
-    def grow(self, planned: Mapping[str, list[PartitionLog]]) -> None:
+    def grow(
+        self,
+        planned: Mapping[str, list[PartitionLog]],
+        assigned: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
+    ) -> None:
         """Give topics the partitions that were planned for them, by name.
 
+        :param assigned: the brokers of these partitions, of topics for which they were named
         :raises OSError: the disk fails, and the topics are as before
         """
         topics = {name: self._by_name[name] for name in planned}
-        known = {name: _known(topic, logs=topic.logs + planned[name]) for name, topic in topics.items()}
+        placements = {name: _grown(topic, assigned.get(name, ())) for name, topic in topics.items()}
+        known = {
+            name: _known(topic, logs=topic.logs + planned[name], placement=placements[name])
+            for name, topic in topics.items()
+        }
         self.storage.journal.changed(known, self._created)
         for name, topic in topics.items():
             topic.logs += planned[name]
-            topic.leaders.grow(len(planned[name]))
+            topic.leaders.grow(len(planned[name]), placements[name])
             self.changes += 1
 
     def configure(
@@ -353,11 +378,24 @@ def _internal(cluster_id: str, name: str, leaders: Leaders) -> Topic:
 
 
 def _known(
-    topic: Topic, *, configs: dict[str, str] | None = None, logs: Sequence[PartitionLog] | None = None
+    topic: Topic,
+    *,
+    configs: dict[str, str] | None = None,
+    logs: Sequence[PartitionLog] | None = None,
+    placement: Placement | None = None,
 ) -> KnownTopic:
     """Return what the journal says of a topic, with the configs and partitions that it is to have."""
     own = topic.configs if configs is None else configs
-    return KnownTopic(topic.id, own, [log.leader_epoch for log in (topic.logs if logs is None else logs)])
+    epochs = [log.leader_epoch for log in (topic.logs if logs is None else logs)]
+    return KnownTopic(topic.id, own, epochs, placement or topic.leaders.placement)
+
+
+def _grown(topic: Topic, assigned: Sequence[Sequence[int]]) -> Placement:
+    """Return where a topic is when it has more partitions, whose brokers a client may have named."""
+    known = topic.leaders.placement
+    if not assigned:
+        return known
+    return replace(known, assigned={**known.assigned, **dict(enumerate(assigned, len(topic.logs)))})
 
 
 def _check_known(known: KnownTopics) -> None:

@@ -203,6 +203,7 @@ class ClusterMetadata:
                 leader_epoch=topic.logs[index].leader_epoch,
                 replica_nodes=[ids[broker] for broker in replicas],
                 isr_nodes=[ids[broker] for broker in replicas if self.brokers.runs(broker)],
+                offline_replicas=[ids[broker] for broker in replicas if not self.brokers.runs(broker)],
             )
             if leader == NO_LEADER:
                 described.error_code = ErrorCode.LEADER_NOT_AVAILABLE

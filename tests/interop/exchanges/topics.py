@@ -104,6 +104,31 @@ def topics_are_refused(stage: Stage) -> None:
     create(a, new("one_two.three"), error=E.INVALID_TOPIC_EXCEPTION)
 
 
+@script(settings="topics")
+def topics_are_assigned(stage: Stage) -> None:
+    """Partitions of which the client says where they are, and others that are added to them."""
+    a = stage.connect("a")
+    with stage.off_the_record():
+        (node,) = [each.broker_id for each in a.call(kw.DescribeClusterRequest(), 0).brokers]
+    name = stage.group
+    create(a, new(name, -1, -1, on={0: [node], 1: [node]}))
+    exists(a, name)
+    part, placed = kw.CreatePartitionsRequestCreatePartitionsTopic, kw.CreatePartitionsRequestCreatePartitionsAssignment
+
+    def grow(count: int, *on: list[int], error: E | None = None) -> None:
+        wanted = part(name=name, count=count, assignments=[placed(broker_ids=ids) for ids in on])
+        a.call(kw.CreatePartitionsRequest(topics=[wanted], timeout_ms=20_000), 3, error)
+
+    grow(3, [node])
+    asked = kw.DescribeTopicPartitionsRequestTopicRequest(name=name)
+    request = kw.DescribeTopicPartitionsRequest(topics=[asked], response_partition_limit=9)
+    stage.eventually(lambda: a.call(request, 0), lambda answer: len(answer.topics[0].partitions) == 3)
+    grow(4, [], error=E.INVALID_REPLICA_ASSIGNMENT)
+    grow(4, [node, 99], error=E.INVALID_REPLICA_ASSIGNMENT)
+    grow(5, [node], [99], error=E.INVALID_REPLICA_ASSIGNMENT)
+    grow(5, [node], error=E.INVALID_REPLICA_ASSIGNMENT)
+
+
 @script(settings="topics", versions=(1, 4, 5, 6))
 def topics_are_deleted(stage: Stage, version: int) -> None:
     """By name and by id; unknown, twice, and with the same name again."""
