@@ -48,6 +48,7 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 _MAKE_IDS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
 _SASL_APIS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
+_PRODUCE: Final = int(ApiKey.PRODUCE)
 _VERSION_BITS: Final = 16
 _ID: Final = slice(4, 8)  # the correlation id: in a request's header, and in a response's frame
 
@@ -207,6 +208,8 @@ class Requests:
             if self._waiting.get(token) is connection:
                 self._send(token, None)
             return
+        if codec.api_key == _PRODUCE:
+            self._topics.wall_ahead_ms = int(time.time() * 1000) - self._clock()
         unique = str(uuid.uuid4()) if codec.api_key in _MAKE_IDS and not message.member_id else ""
         request = Request(
             token, message, codec.version, connection.client_id, connection.client_host, unique, connection.broker

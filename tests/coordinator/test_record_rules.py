@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+import kcoord_wire as kw
 from kcoord_wire.coordinator.partitions.batch_header import BATCH_HEADER_SIZE
 from kcoord_wire.coordinator.partitions.record_rules import MOST_LISTED
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Compression, Record, encode_batch
 from tests.support.broker import Broker, batch, changed, resealed, values, versions
+from tests.support.fixtures import StartCoordinator
+from tests.support.wire import Wire
 
 HOUR = 3_600_000
 NOW = 1_000 * HOUR
@@ -70,6 +75,21 @@ def test_a_time_has_bounds(configs: dict[str, str], at: int, error: int) -> None
     outcome = broker.produce(encode_batch([Record(b"k", b"v", timestamp=NOW), Record(b"k", b"v", timestamp=at)]))
     assert outcome.error_code == error
     assert [each.batch_index for each in outcome.record_errors] == ([1] if error else [])
+
+
+def test_the_clock_of_the_machine_may_be_set(coordinator: StartCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on while a laptop sleeps, the broker's own does not."""
+    later = time.time() + 5 * 3_600
+    monkeypatch.setattr("kcoord_wire.coordinator.requests.time.time", lambda: later)
+    errors = []
+    with Wire(coordinator(topics={"orders": 1}).address) as wire:
+        for ahead_ms in (0, 2 * HOUR):
+            records = encode_batch([Record(b"k", b"v", timestamp=int(later * 1_000) + ahead_ms)])
+            part = kw.ProduceRequestPartitionProduceData(index=0, records=records)
+            topic = kw.ProduceRequestTopicProduceData(name="orders", partition_data=[part])
+            answer = wire.call(kw.ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic]), 9)
+            errors.append(answer.responses[0].partition_responses[0].error_code)
+    assert errors == [0, ErrorCode.INVALID_TIMESTAMP]
 
 
 def test_a_wrong_time_names_the_batch_before_a_key() -> None:

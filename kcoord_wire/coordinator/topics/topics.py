@@ -82,6 +82,8 @@ class Topics:
     :param served: api key to the versions that are answered
     :ivar offsets: ``__consumer_offsets``
     :ivar transactions: ``__transaction_state``
+    :ivar wall_ahead_ms: by which the machine's clock, which may be set, is ahead of the times that are passed in:
+        the times of records are compared with it
     :param broker_configs: what the broker was started with, by Kafka's names, for DescribeConfigs
     :raises ValueError: a topic's name or number of partitions is not allowed
     :raises MissingLibraryError: the extra ``records`` is not installed
@@ -127,6 +129,7 @@ class Topics:
             self.catalog.transactions,
             lambda key: brokers.transactions.partition_of(decode_transaction_record(key, None)[0].transactional_id),
         )
+        self.wall_ahead_ms = 0
         self._wanted = dict(topics or {})
         if own := sorted(INTERNAL_TOPICS & self._wanted.keys()):
             raise ValueError(f"topic {own[0]!r} is the brokers' own")
@@ -367,7 +370,7 @@ class Topics:
             answer = verified.get((topic.name, data.index)) if verified else None
             if answer:
                 raise Refused(answer)
-            self.configuration.record_rules(topic).check(batch, data.records, log.name, now)
+            self.configuration.record_rules(topic).check(batch, data.records, log.name, now + self.wall_ahead_ms)
             stable = log.stable_offset
             records = data.records
             if topic.configs.get("message.timestamp.type") == "LogAppendTime":

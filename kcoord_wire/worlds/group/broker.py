@@ -31,6 +31,7 @@ from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.coordinator.server import Server
+from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.kernel.virtual.loop import VirtualWorld
@@ -38,6 +39,9 @@ from kcoord_wire.worlds.group.wire import Tap
 
 PORT: Final = 9_092
 _CLUSTER_ID: Final = "virtual-cluster-000000"  # of 22 characters, as Kafka's are
+_ANY_AGE: Final = TOPIC_CONFIGS["message.timestamp.before.max.ms"].default
+_ANY_FUTURE: Final = {"log.message.timestamp.after.max.ms": _ANY_AGE}
+"""Compiled parts of clients read the machine's clock, which is far ahead of the virtual one."""
 
 
 class VirtualBroker:
@@ -68,7 +72,9 @@ class VirtualBroker:
         self.address = f"{name}:{PORT}"
         self._world = world
         self._brokers = Brokers([Endpoint(0, name, PORT)])
-        self._topics = Topics(self._brokers, topics, cluster_id=_CLUSTER_ID, sasl=users is not None)
+        self._topics = Topics(
+            self._brokers, topics, cluster_id=_CLUSTER_ID, sasl=users is not None, broker_configs=_ANY_FUTURE
+        )
         self._users = users
         self._config = config
         self._faults = faults
