@@ -154,7 +154,7 @@ class CoordinatorMachine(GroupMachine):
             if before is not None:
                 group.offsets = before.offsets
             self.groups[group_id] = group
-            self._progress.restart_timers(group)
+            self._progress.resume(group)
 
     def _rebalance_requested(self, event: events.Rebalance) -> None:
         group = self.groups.get(event.group_id)

@@ -5,7 +5,8 @@ Laws:
 * Records are in the log in the order in which readers may rely on: members, the group epoch, targets, the assignment
   epoch, what a member holds.
 * Nothing is computed by a timer: a target is computed, and a member moves on, with a heartbeat of a member.
-* The account of a rebalance begins with a group epoch and ends when every member holds its target of it.
+* The account of a rebalance begins with a group epoch and ends when every member holds its target of it. After a
+  restart it begins anew, with `Trigger.LOADED`.
 
 How a member gets from what it holds to its target: give up first, then take what is free.
 
@@ -413,11 +414,19 @@ class Progress:
         until = self.effects.now + member.rebalance_timeout_ms
         return self.timers.start(until, partial(self._expired, group, member.member_id, trigger))
 
-    def restart_timers(self, group: ConsumerGroup) -> None:
-        """Start the timers of all members, after the log has been read."""
+    def resume(self, group: ConsumerGroup) -> None:
+        """Start the timers of all members, after the log has been read, and the account of a rebalance that is under
+        way: the one of the coordinator before is not in the log."""
         for member in group.members.values():
             self.keep_alive(group, member)
             self._time_revocation(group, member)
+        if group.state in (GroupState.ASSIGNING, GroupState.RECONCILING):
+            account = group.begin_rebalance(
+                self.effects, events.Trigger.LOADED, group.epoch, Member(member_id=""), None, None
+            )
+            if group.state is GroupState.RECONCILING:
+                account.joined_at = self.effects.now
+                self.effects.report(events.Phase.JOINED, account)
 
     def _expired(self, group: ConsumerGroup, member_id: str, trigger: events.Trigger) -> None:
         self.lose(group, [group.members[member_id]], trigger, str(trigger))

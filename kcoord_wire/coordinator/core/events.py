@@ -219,6 +219,7 @@ class Trigger(enum.StrEnum):
     DOWNGRADED = "group has become classic"
     GROUP_TOO_LARGE = "group larger than group.max.size after loading"
     REQUESTED = "requested by the operator"
+    LOADED = "under way when the coordinator loaded the group"
 
 
 class Phase(enum.StrEnum):

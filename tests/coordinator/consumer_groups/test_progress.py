@@ -80,6 +80,37 @@ def test_a_new_epoch_interrupts_a_rebalance(script: ConsumerScript) -> None:
     assert script.accounts[-1][1].outcome == "empty"
 
 
+def test_a_rebalance_ends_that_a_kill_has_cut_short(script: ConsumerScript) -> None:
+    script.enter("a")
+    assert script.restarted().accounts == []
+    script.enter("b")
+    again = script.restarted()
+    assert [phase for phase, _ in again.accounts] == [Phase.STARTED, Phase.JOINED]
+    again.wait(300)
+    again.follow("a", "b")
+    phase, account = again.accounts[-1]
+    assert (phase, account.outcome, account.generation_id, account.trigger) == (
+        Phase.ENDED,
+        "stable",
+        3,
+        Trigger.LOADED,
+    )
+    assert [member_id for member_id, _ in account.joins] == ["a", "b"]
+    assert account.ended_at == account.started_at + 300
+
+
+def test_an_assignment_that_was_due_at_a_kill_is_made_and_ends() -> None:
+    script = ConsumerScript(GroupConfig())  # with a second between two assignments
+    script.enter("a")
+    script.enter("b")
+    again = script.restarted()
+    assert [phase for phase, _ in again.accounts] == [Phase.STARTED]
+    again.wait(1_000)
+    again.follow("a", "b")
+    assert [phase for phase, _ in again.accounts] == [Phase.STARTED, Phase.JOINED, Phase.ENDED]
+    assert again.accounts[-1][1].outcome == "stable"
+
+
 def test_a_coordinator_that_resigns_knows_no_group(script: ConsumerScript) -> None:
     script.enter("a")
     script.enter("b")
