@@ -138,6 +138,11 @@ def numbers_of(kind: type) -> dict[str, tuple[str, int]]:
     }
 
 
+def texts_of(kind: type) -> dict[str, str]:
+    """Return what the settings of a kind are for, by Kafka's names."""
+    return {name: declared.about for name, _, declared, _ in _names(kind)}
+
+
 def from_properties(kind: type[S], properties: Mapping[str, str | int]) -> S:
     """Return settings of a kind, by Kafka's names.
 

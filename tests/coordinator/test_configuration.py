@@ -9,6 +9,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import Refused
+from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, Resource
 from kcoord_wire.coordinator.topics.configuration import MOST_CHARACTERS, MOST_OWNERS, ConfigQuota, Source
 from kcoord_wire.kernel.disk import MemoryDisk
@@ -76,6 +77,23 @@ def test_a_topic_is_described(broker: Broker, version: int) -> None:
         assert (own.config_type, configs["cleanup.policy"].config_type) == (5, 7)
 
 
+@versions(32, 3)
+def test_each_config_says_what_it_is_for(broker: Broker, version: int) -> None:
+    for kind, name in ((TOPIC, "orders"), (GROUP, "billing")):
+        answer = describe(broker, kind, name, version=version, include_documentation=True)
+        assert all(entry.documentation for entry in answer.configs)
+        assert not any(entry.documentation for entry in describe(broker, kind, name, version=version).configs)
+
+
+def test_a_default_has_its_source() -> None:
+    """What the broker was started with is its source where it differs from Kafka's default."""
+    broker = Broker(broker_configs=GroupConfig(consumer_session_timeout_ms=9_000).properties())
+    assert value(broker, GROUP, "billing", "consumer.session.timeout.ms") == ("9000", Source.START)
+    assert value(broker, GROUP, "billing", "consumer.heartbeat.interval.ms") == ("5000", Source.DEFAULT)
+    assert value(broker, TOPIC, "orders", "min.insync.replicas") == ("1", Source.ALL_BROKERS)
+    assert [entry.name for entry in describe(broker, GROUP, "billing").configs if entry.read_only] == []
+
+
 def test_only_what_is_asked_for(broker: Broker) -> None:
     answer = describe(broker, TOPIC, "orders", "retention.ms", "nonsense")
     assert [entry.name for entry in answer.configs] == ["retention.ms"]
@@ -112,10 +130,11 @@ def test_synonyms_are_all_values_the_one_in_force_first(broker: Broker) -> None:
 def test_a_broker_says_what_it_was_started_with() -> None:
     broker = Broker(auto_create_partitions=4, broker_configs={"group.max.size": "9"})
     assert value(broker, BROKER, "3", "num.partitions") == ("4", Source.START)
-    assert value(broker, BROKER, "3", "auto.create.topics.enable") == ("true", Source.START)
+    assert value(broker, BROKER, "3", "auto.create.topics.enable") == ("true", Source.DEFAULT)
+    assert value(Broker(), BROKER, "3", "auto.create.topics.enable") == ("false", Source.START)
     assert value(broker, BROKER, "3", "group.max.size") == ("9", Source.START)
     assert value(broker, BROKER, "3", "log.cleanup.policy") == ("delete", Source.DEFAULT)
-    assert describe(broker, BROKER, "").configs == []
+    assert [entry.name for entry in describe(broker, BROKER, "").configs] == ["min.insync.replicas"]
     assert {entry.name: entry.read_only for entry in describe(broker, BROKER, "3").configs}["group.max.size"]
 
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.config import OF_EACH_GROUP, GroupConfig
-from kcoord_wire.kernel.settings import numbers_of
+from kcoord_wire.kernel.settings import numbers_of, texts_of
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _LONGEST_VALUE: Final = 0x7FFF  # UTF-8 bytes of a text in the older form of strings, as Kafka keeps configs
@@ -117,6 +117,50 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
     }
 )
 """Name to config, of topics."""
+
+TEXTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "cleanup.policy": "what becomes of old records: delete, compact (the last of each key stays), or both",
+        "compression.gzip.level": "level of gzip, where the broker compresses",
+        "compression.lz4.level": "level of LZ4, where the broker compresses",
+        "compression.type": "the codec of stored batches; producer keeps the one that they were sent with",
+        "compression.zstd.level": "level of zstd, where the broker compresses",
+        "delete.retention.ms": "how long compaction keeps records without a value",
+        "errors.deadletterqueue.group.enable": "whether share groups may use the topic as their dead letter queue",
+        "file.delete.delay.ms": "how long files of dropped segments stay",
+        "flush.messages": "records after which the log is written to the disk (fsync)",
+        "flush.ms": "the time after which the log is written to the disk (fsync)",
+        "follower.replication.throttled.replicas": "PARTITION:BROKER of the followers that are throttled, or *",
+        "index.interval.bytes": "bytes of batches between two entries of the offset index",
+        "leader.replication.throttled.replicas": "PARTITION:BROKER of the leaders that are throttled, or *",
+        "local.retention.bytes": "with tiered storage, bytes of a partition that stay; -2: retention.bytes",
+        "local.retention.ms": "with tiered storage, how long records stay on the broker; -2: retention.ms",
+        "max.compaction.lag.ms": "the longest time that a record stays uncompacted",
+        "max.decompressed.message.bytes": "bytes that a record may have when it is decompressed",
+        "max.message.bytes": "bytes that a record batch may have, as it is sent",
+        "message.timestamp.after.max.ms": "how far ahead of the broker's clock a record's time may be",
+        "message.timestamp.before.max.ms": "how far behind the broker's clock a record's time may be",
+        "message.timestamp.type": "whose time a record has: CreateTime (its producer's), LogAppendTime (the broker's)",
+        "min.cleanable.dirty.ratio": "the part of a log that is uncompacted, from which on it is compacted",
+        "min.compaction.lag.ms": "the least time that a record stays uncompacted",
+        "min.insync.replicas": "replicas in sync that a write with acks=all needs",
+        "preallocate": "whether files of segments are made with their full size",
+        "remote.copy.lag.bytes": "with tiered storage, bytes of newer records from which on a segment is copied",
+        "remote.copy.lag.ms": "with tiered storage, the age from which on a segment is copied",
+        "remote.log.copy.disable": "with tiered storage, whether no more segments are copied",
+        "remote.log.delete.on.disable": "whether remote segments are deleted when tiered storage is switched off",
+        "remote.storage.enable": "whether the topic uses tiered storage",
+        "retention.bytes": "bytes that a partition may hold; -1: any number",
+        "retention.ms": "how long records are kept; -1: for ever",
+        "segment.bytes": "bytes of a segment of the log",
+        "segment.index.bytes": "bytes of the offset index of a segment",
+        "segment.jitter.ms": "the most by which the begin of the next segment is moved, at random",
+        "segment.ms": "the age at which a segment is followed by the next one",
+        "unclean.leader.election.enable": "whether a replica that is not in sync may lead when no other one is left",
+        **{name.removeprefix("group."): text for name, text in texts_of(GroupConfig).items() if name in OF_EACH_GROUP},
+    }
+)
+"""What DescribeConfigs says of a topic's or group's config, by name."""
 
 GROUP_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
     {

@@ -20,11 +20,11 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import Refused, refused_in
+from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.journal import Owner
 from kcoord_wire.coordinator.partitions.record_rules import RecordRules
@@ -32,6 +32,7 @@ from kcoord_wire.coordinator.topics.catalog import Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.configs import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
+    TEXTS,
     TOPIC_CONFIGS,
     Config,
     Kind,
@@ -113,6 +114,26 @@ _TABLES: Final[Mapping[Resource, tuple[Mapping[str, Config], str, Source]]] = {
     Resource.TOPIC: (TOPIC_CONFIGS, "topic", Source.TOPIC),
     Resource.GROUP: (GROUP_CONFIGS, "group", Source.GROUP),
 }
+_DEFAULTS: Final = {
+    **{name: config.default for name, config in BROKER_CONFIGS.items()},
+    **GroupConfig().properties(),
+    "auto.create.topics.enable": "true",
+    "broker.id": "-1",
+    "default.replication.factor": "1",
+    "delete.topic.enable": "true",
+    "num.partitions": "1",
+}
+"""Kafka's defaults of the configs of brokers: what a broker was started with is said of those that differ."""
+
+_LONG: Final = frozenset({"offsets.retention.check.interval.ms"})
+_BROKERS_NAMES: Final = {
+    config.broker: name for table in (TOPIC_CONFIGS, GROUP_CONFIGS) for name, config in table.items() if config.broker
+}
+"""The name of a broker's config to that of the topic's or group's for which it is the default."""
+
+_OF_ALL_BROKERS: Final = {"min.insync.replicas": "1"}
+"""What all brokers of a new cluster have: eligible leader replicas are on, which needs the value (KIP-966)."""
+
 _RULES: Final = (
     "cleanup.policy",
     "message.timestamp.type",
@@ -172,11 +193,14 @@ class Configuration:
         node = str(self._cluster.node_ids[0]) if node is None else node
         for values, source in (
             (self._catalog.configs.get((Resource.BROKER, node), {}), Source.BROKER),
-            (self._catalog.configs.get((Resource.BROKER, _ALL_BROKERS), {}), Source.ALL_BROKERS),
+            (self._of_all_brokers(), Source.ALL_BROKERS),
             (self._start | {"node.id": node, "broker.id": node}, Source.START),
         ):
-            if name in values:
+            if name in values and not (source is Source.START and values[name] == _DEFAULTS.get(name)):
                 yield _Value(name, values[name], source)
+
+    def _of_all_brokers(self) -> Mapping[str, str]:
+        return _OF_ALL_BROKERS | self._catalog.configs.get((Resource.BROKER, _ALL_BROKERS), {})
 
     # ---- DescribeConfigs
 
@@ -200,7 +224,12 @@ class Configuration:
         with refused_in(answer):
             found = self._find(wanted.resource_type, wanted.resource_name)
             keys = set(wanted.configuration_keys or found)
-            answer.configs = [_described(name, *found[name], request) for name in sorted(found) if name in keys]
+            of_broker = wanted.resource_type == Resource.BROKER
+            answer.configs = [
+                _described(name, *found[name], request, read_only=of_broker and name in self._start)
+                for name in sorted(found)
+                if name in keys
+            ]
         return answer
 
     def describe_created(self, own: Mapping[str, str]) -> list[m.CreateTopicsResponseCreatableTopicConfigs]:
@@ -243,16 +272,15 @@ class Configuration:
 
     def _values_of_broker(self, name: str) -> dict[str, tuple[Kind, list[_Value]]]:
         if name == _ALL_BROKERS:
-            altered = self._catalog.configs.get((Resource.BROKER, _ALL_BROKERS), {})
+            altered = self._of_all_brokers()
             return {key: (_kind(key, text), [_Value(key, text, Source.ALL_BROKERS)]) for key, text in altered.items()}
         self._check_broker(name)
-        defaults = {key: config.default for key, config in BROKER_CONFIGS.items()}
-        layers = (self._catalog.configs.get((Resource.BROKER, each), {}) for each in (name, _ALL_BROKERS))
+        own = self._catalog.configs.get((Resource.BROKER, name), {})
         found = {}
-        for key in {*defaults, *self._start, *chain.from_iterable(layers)}:
+        for key in {*BROKER_CONFIGS, *self._start, *own, *self._of_all_brokers()}:
             values = list(self._of_broker(key, name))
-            if key in defaults:
-                values.append(_Value(key, defaults[key], Source.DEFAULT))
+            if key in _DEFAULTS:
+                values.append(_Value(key, _DEFAULTS[key], Source.DEFAULT))
             if values:
                 found[key] = _kind(key, values[0].value), values
         return found
@@ -394,27 +422,29 @@ def _kind(name: str, text: str) -> Kind:
     """Return the type of a broker's config; of one that no topic or group has, by its value."""
     if name in BROKER_CONFIGS:
         return BROKER_CONFIGS[name].kind
+    if name in _LONG:
+        return Kind.LONG
     if text in ("true", "false"):
         return Kind.BOOLEAN
     return Kind.INT if text.isdecimal() else Kind.STRING
 
 
 def _described(
-    name: str, kind: Kind, values: Sequence[_Value], request: Request
+    name: str, kind: Kind, values: Sequence[_Value], request: Request, *, read_only: bool
 ) -> m.DescribeConfigsResponseDescribeConfigsResourceResult:
     # Kafka does not list a default that is not a broker's config.
-    synonyms = [each for each in values if each.source is not Source.DEFAULT or each.name in BROKER_CONFIGS]
+    synonyms = [each for each in values if each.source is not Source.DEFAULT or each.name in _DEFAULTS]
     if not request.message.include_synonyms:
         synonyms.clear()
     return m.DescribeConfigsResponseDescribeConfigsResourceResult(
         name=name,
         value=values[0].value,
-        read_only=values[0].source is Source.START,
+        read_only=read_only,
         is_default=request.version == 0 and values[0].source is Source.DEFAULT,  # later versions have the source
         config_source=values[0].source,
         synonyms=[m.DescribeConfigsResponseDescribeConfigsSynonym(**value._asdict()) for value in synonyms],
         config_type=kind,
-        documentation=None,
+        documentation=TEXTS.get(_BROKERS_NAMES.get(name, name)) if request.message.include_documentation else None,
     )
 
 

@@ -211,6 +211,9 @@ def topics_are_described_in_pages(stage: Stage) -> None:
 
 # ---- configs
 
+DOCUMENTED_FROM: Final = 3
+"""The DescribeConfigs from which on an answer has what configs are for (KIP-569)."""
+
 
 def describe_configs(client: Connection, kind: int, name: str, *keys: str, version: int = 4, **more: Any) -> None:
     error = more.pop("error", None)
@@ -252,6 +255,8 @@ def configs_of_a_topic(stage: Stage, version: int) -> None:
     exists(a, stage.group)
     kept(stage, a, stage.group, "retention.ms", "1000")
     describe_configs(a, TOPIC, stage.group, version=version, include_synonyms=True)
+    if version >= DOCUMENTED_FROM:
+        describe_configs(a, TOPIC, stage.group, version=version, include_documentation=True)
     describe_configs(a, TOPIC, stage.group, "max.message.bytes", "nonsense", version=version)
     describe_configs(a, TOPIC, "nope", version=version, error=E.UNKNOWN_TOPIC_OR_PARTITION)
     describe_configs(a, 4, "4711", version=version, error=E.INVALID_REQUEST)
