@@ -349,7 +349,7 @@ class HostedConsumer(ABC, Generic[MachineT]):
         """A fault of the machine, or of a function of the application."""
         self._fail(error, None)
 
-    def hold(self, connection: CentralPeer, held: int) -> None:
+    def hold(self, connection: CentralPeer, held: int, waiting: int) -> None:
         """Nothing: there are as few connections as the machine wants."""
 
     def refuse(self, connection: CentralPeer, error: object) -> None:

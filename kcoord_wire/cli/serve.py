@@ -151,6 +151,14 @@ class Serve(Command):
             "SIZE",
         ),
     ] = None
+    max_input: Annotated[
+        Size | None,
+        Option(
+            "requests of all clients together that have not arrived whole, as in 64M; beyond that the slowest client is"
+            " disconnected (default: 128M)",
+            "SIZE",
+        ),
+    ] = None
     config: Annotated[
         tuple[Annotated[tuple[str, str], _setting], ...],
         Option(
@@ -205,6 +213,7 @@ class Serve(Command):
         :raises ValueError: a file or the log is invalid
         :raises KeyboardInterrupt: after Ctrl-C, when the coordinator has stopped
         """
+        from kcoord_wire.coordinator.connection import PeerLimits
         from kcoord_wire.coordinator.coordinator import Coordinator
         from kcoord_wire.coordinator.core.config import GroupConfig
         from kcoord_wire.coordinator.fault_injection import Faults
@@ -220,6 +229,7 @@ class Serve(Command):
             port=self.port,
             brokers=self.brokers,
             data_dir=self.data_dir,
+            limits=PeerLimits() if self.max_input is None else PeerLimits(max_input_held=self.max_input),
             topic_limits=TopicLimits(retention_bytes=self.retention_bytes),
             config=GroupConfig.from_properties(dict(self.config)),
             faults=None if self.faults is None else Faults.from_file(self.faults),

@@ -12,6 +12,7 @@ sample                                    what it is
 kcoord_connections                        connections that are open
 kcoord_connections_accepted_total         connections that were accepted
 kcoord_connections_closed_total           connections that the server has closed, by ``reason``
+kcoord_unfinished_bytes                   bytes of requests that have not arrived whole, or wait behind others
 kcoord_received_bytes_total               bytes of requests
 kcoord_sent_bytes_total                   bytes of responses
 kcoord_requests_total                     responses, by ``api`` and ``error``
@@ -218,6 +219,7 @@ class Metrics(Exporter):
         groups, members = self.read_groups()
         peers = self.peers
         yield gauge("connections", "Connections that are open", {(): peers.open})
+        yield gauge("unfinished_bytes", "Bytes of requests that have not arrived whole", {(): peers.unfinished.held})
         yield counter("connections_accepted", "Connections that were accepted", {(): peers.accepted})
         yield counter("connections_closed", "Connections closed by the server", _labelled(peers.closed), "reason")
         yield counter("received_bytes", "Bytes of requests", {(): peers.received_bytes})

@@ -11,6 +11,8 @@ Laws:
 * Every byte held for a peer is bounded (`PeerLimits`): a frame by its size, which is checked before its bytes are
   awaited; what waits behind the frame in hand by not reading the socket; what the peer does not read by handling no
   further frame, and by closing its connection.
+* Frames that have begun and not ended take `PeerLimits.max_input_held` together, over all listeners that are counted
+  together: beyond that the connection is closed whose frame has been waited for longest.
 * A peer that sends much at once does not hold up the others: after `BURST` frames, or `BURST_SECONDS`, they are served.
 * Bytes that are not a frame close their own connection, and no other. No exception leaves a callback.
 * After `close` nothing more is received; what was sent before is delivered, if the peer reads it in time.
@@ -57,6 +59,7 @@ class PeerLimits:
     :ivar write_high_water: bytes that the peer has not read, above which its next frame waits
     :ivar max_unread: bytes that the peer has not read, above which it is closed
     :ivar max_bytes_held: all of the above over all connections
+    :ivar max_input_held: bytes of frames that have begun, over all connections of all listeners that share counters
     :ivar idle_ms: of silence, after which a connection is closed
     :ivar frame_ms: from the first byte of a frame to its last
     :ivar unread_ms: how long a peer may stay above `write_high_water`, or leave what was sent before the end unread
@@ -68,6 +71,7 @@ class PeerLimits:
     write_high_water: int = 256 << 10
     max_unread: int = 256 << 20
     max_bytes_held: int = 256 << 20
+    max_input_held: int = 128 << 20
     idle_ms: int = 600_000
     frame_ms: int = 60_000
     unread_ms: int = 60_000
@@ -82,6 +86,7 @@ class PeerCounters:
     :ivar received_bytes: from peers
     :ivar sent_bytes: to peers
     :ivar closed: connections that the listener has closed, by one of a few reasons
+    :ivar unfinished: frames that have begun and not ended
     """
 
     open: int = 0
@@ -89,6 +94,38 @@ class PeerCounters:
     received_bytes: int = 0
     sent_bytes: int = 0
     closed: Counter[str] = field(default_factory=Counter)
+    unfinished: UnfinishedInput = field(default_factory=lambda: UnfinishedInput())
+
+
+class UnfinishedInput:
+    """What has been received and not been handled, of connections of several listeners together.
+
+    :ivar held: bytes
+    """
+
+    __slots__ = ("_waiting", "held")
+
+    def __init__(self) -> None:
+        self.held = 0
+        self._waiting: dict[FramedPeer, tuple[int, Peers[Any]]] = {}
+
+    def note(self, listener: Peers[Any], peer: FramedPeer, size: int) -> None:
+        """Note how many bytes of a connection wait."""
+        before = self._waiting.pop(peer, None)
+        if before is not None:
+            self.held -= before[0]
+        if size:
+            self.held += size
+            self._waiting[peer] = size, listener
+
+    def drop_slowest(self) -> None:
+        """Close the connection whose frame has been waited for longest."""
+        now = time.monotonic()
+        slowest = min(self._waiting, key=lambda peer: now if peer.stuck_at is None else peer.stuck_at)
+        size, listener = self._waiting.pop(slowest)
+        detail = f"{size} of {self.held} bytes that wait for the end of their frames"
+        self.held -= size  # which the loop gives back when it has closed the connection
+        listener.drop(slowest, "too much unfinished input", detail)
 
 
 # ---- one connection
@@ -181,8 +218,8 @@ class PeerOwner(Protocol):
     def blame(self, peer: Any, error: Exception, /) -> None:
         """Close a connection whose frame has raised an error in what handles it."""
 
-    def hold(self, peer: Any, held: int, /) -> None:
-        """Account for the bytes that a connection holds."""
+    def hold(self, peer: Any, held: int, waiting: int, /) -> None:
+        """Account for the bytes that a connection holds, and of these for those that have been received."""
 
 
 class FramedPeer(Peer):
@@ -388,7 +425,7 @@ class FramedPeer(Peer):
             self.stuck_at = None
         elif self.stuck_at is None:
             self.stuck_at = time.monotonic()
-        self.owner.hold(self, waiting + (transport.get_write_buffer_size() if self.is_choked else 0))
+        self.owner.hold(self, waiting + (transport.get_write_buffer_size() if self.is_choked else 0), waiting)
 
 
 # ---- the connections of a listener
@@ -449,7 +486,7 @@ class Peers(Generic[F]):
         """Forget a connection that has ended."""
         self.peers.pop(peer, None)
         self.counters.open -= 1
-        self.hold(peer, 0)
+        self.hold(peer, 0, 0)
 
     def refuse(self, peer: F, error: object) -> None:
         """Close a connection whose peer has sent what is not a frame; earlier ones are still answered."""
@@ -461,13 +498,18 @@ class Peers(Generic[F]):
         self._log.error("a message of %s has failed", peer.host, exc_info=error)
         self.refuse(peer, "its message has failed")
 
-    def hold(self, peer: F, held: int) -> None:
-        """Account for the bytes held for a peer; if all together are too many, close the one that holds most."""
+    def hold(self, peer: F, held: int, waiting: int) -> None:
+        """Account for the bytes held for a peer; if all together are too many, close the one that holds most, and if
+        those of frames that have begun are, the one that has taken longest."""
         self._held += held - peer.held
         peer.held = held
         if self._held > self.limits.max_bytes_held:
             greatest = max(self.peers, key=lambda each: each.held)
             self.drop(greatest, "too many bytes held", f"{greatest.held} of {self._held}")
+        unfinished = self.counters.unfinished
+        unfinished.note(self, peer, waiting)
+        while unfinished.held > self.limits.max_input_held:
+            unfinished.drop_slowest()
 
     # ---- bounds, and the end
 

@@ -10,6 +10,7 @@ import trustme
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.connection import PeerLimits
+from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.security.authentication import Users
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import VERSIONS
@@ -64,3 +65,28 @@ def is_answered(wire: Wire) -> bool:
         return bool(wire.call(VERSIONS, 3).error_code == 0)
     except (EOFError, ConnectionError):
         return False
+
+
+def test_unfinished_requests_to_all_brokers_are_bounded(
+    coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The slowest goes first, on whichever broker it is; one whose request arrives whole is served meanwhile."""
+    c = coordinator(brokers=2, limits=PeerLimits(max_input_held=5 << 19))
+    half = (1 << 20).to_bytes(4, "big") + bytes(1 << 19)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Wire(address)) for address in c.addresses * 3]
+        for number, wire in enumerate(opened[:4]):
+            wire.send_raw(half)
+            eventually(lambda least=(number + 1) << 19: held(c) >= least)
+        assert opened[5].call(VERSIONS, 3).error_code == 0
+        opened[4].send_raw(half)
+        assert opened[0].is_closed_by_peer()
+        assert opened[5].call(VERSIONS, 3).error_code == 0
+        eventually(lambda: held(c) == 4 * len(half))
+    assert 'kcoord_connections_closed_total{reason="too much unfinished input"} 1.0' in c.metrics()
+    assert f"closed the connection from 127.0.0.1: too much unfinished input: {len(half)} of" in caplog.text
+
+
+def held(c: Coordinator) -> int:
+    (line,) = (line for line in c.metrics().splitlines() if line.startswith("kcoord_unfinished_bytes "))
+    return int(float(line.split()[1]))

@@ -237,6 +237,33 @@ def test_together_they_hold_no_more_than_the_limit() -> None:
     on_loop(scenario)
 
 
+def test_unfinished_frames_of_all_listeners_are_bounded_together() -> None:
+    """The connection that takes longest is closed, whichever listener it is of; what arrives whole counts no more."""
+
+    async def scenario() -> None:
+        here, there = Echo(max_input_held=1_500), Echo(max_input_held=1_500)
+        there.counters = here.counters
+        (first, first_outlet), (slow, slow_outlet) = here.connect(), there.connect()
+        first.data_received((900).to_bytes(4, "big") + bytes(800))
+        slow.data_received((900).to_bytes(4, "big") + bytes(600))
+        first.data_received(bytes(100))
+        assert len(here.seen) == 1
+        others = [here.connect() for _ in range(3)]
+        for number, (peer, _) in enumerate(others):
+            assert slow.stuck_at is not None
+            peer.stuck_at = slow.stuck_at + 1 + number
+            peer.data_received((900).to_bytes(4, "big") + bytes(400))
+        assert (first_outlet.has_ended, slow_outlet.has_ended) == (False, True)
+        assert [outlet.has_ended for _, outlet in others] == [False] * 3
+        assert here.counters.closed == {"too much unfinished input": 1}
+        assert here.counters.unfinished.held == 3 * 404
+        for peer, _ in others:
+            peer.connection_lost(None)
+        assert here.counters.unfinished.held == 0
+
+    on_loop(scenario)
+
+
 def test_what_is_written_to_a_peer_that_does_not_read_is_held() -> None:
     async def scenario() -> None:
         owner = Echo(max_bytes_held=800)
