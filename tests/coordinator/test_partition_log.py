@@ -8,7 +8,7 @@ from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.partition_log import LeaderEpochs, PartitionLog, Storage
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.records import Compression
-from tests.support.broker import GOOD, Broker, batch, resealed
+from tests.support.broker import GOOD, Broker, batch, resealed, values
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_epochs_before_the_start_are_forgotten() -> None:
 DATA = batch(bytes(100))
 
 
-def append(log: PartitionLog) -> None:
-    log.append(check_batch(DATA, 1 << 20), DATA)
+def append(log: PartitionLog, data: bytes = DATA) -> None:
+    log.append(check_batch(data, 1 << 20), data)
 
 
 def test_bytes_are_counted_until_they_are_dropped() -> None:
@@ -81,3 +81,16 @@ def test_bytes_are_counted_until_they_are_dropped() -> None:
     append(log)
     log.drop_first_segment()
     assert (storage.held, log.start_offset, log.end_offset) == (held - len(DATA) - 24, 2, 2)
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3])
+def test_a_read_leaves_no_batch_out_between_segments(room: int) -> None:
+    """What is left of the bytes after the first batch is enough for the next segment's, and not for the second."""
+    log = PartitionLog(Storage(MemoryDisk(), segment_bytes=1_700), "a-0")
+    small, large = batch(b"s"), batch(bytes(1_500))
+    for data in (small, large, small, small):
+        append(log, data)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    found = log.read(0, (1 + room) * len(small), True, log.end_offset)
+    assert [offset for offset, _ in values(found)] == [0]
+    assert [offset for offset, _ in values(log.read(1, 2_000, True, log.end_offset))] == [1, 2, 3]

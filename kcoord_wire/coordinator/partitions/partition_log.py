@@ -355,10 +355,10 @@ class PartitionLog:
         try:
             for segment in islice(self._segments, first, None):
                 part = segment.read(offset, end, max_bytes, first_whole and not parts)
-                if not part and segment.end_offset > offset:
-                    break
-                max_bytes -= len(part)
                 parts.append(part)
+                if len(part) < segment.bytes_between(offset, end):
+                    break  # the next segment may have a batch that fits: a reader would take the rest for compacted
+                max_bytes -= len(part)
         except OSError as error:
             raise self._refusal("read", error) from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
