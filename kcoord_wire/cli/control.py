@@ -47,8 +47,8 @@ class Control(Command):
 
     operations: groups, group, rebalance, wait-until-stable, wait-for-commit, rebalances, coordinator-of, move, brokers,
     stop-broker, restart-broker, pause-broker, resume-broker, faults, add-fault, clear-faults, remove-fault, topics,
-    create-topic, delete-topic, partitions, add-partitions, lags, transactions, stop; their arguments: /openapi.json of
-    the port
+    create-topic, delete-topic, partitions, add-partitions, compact, lags, transactions, stop; their arguments:
+    /openapi.json of the port
     """
 
     address: Annotated[tuple[str, int], parse_address, Argument("HOST:PORT", "its control port")]

@@ -47,6 +47,14 @@ class Topic(NamedTuple):
     partitions: int
 
 
+class CompactedPartition(NamedTuple):
+    """A partition with the bytes of its batches before it was compacted, and after."""
+
+    partition: int
+    before: int
+    after: int
+
+
 class Broker(NamedTuple):
     """A broker: its node id, and whether it is running, paused or stopped."""
 
@@ -247,6 +255,10 @@ def _known(c: Coordinator, topic: str) -> None:
         raise KeyError(f"no topic {topic!r}")
 
 
+def _compact(c: Coordinator, topic: str, timeout_ms: int = 60_000) -> list[CompactedPartition]:
+    return [CompactedPartition(*each) for each in c.compact(topic, _timeout(timeout_ms))]
+
+
 _TIMEOUT = Item(int, f"ms; 60,000 if left out, at most {LONGEST_WAIT_MS:,}")
 _FAULT = {field.name: Item(object, "as in kcoord_wire.coordinator.Fault") for field in fields(Fault)}
 _FAULT["action"] = Item(str, "delay, drop, duplicate, error or disconnect", required=True)
@@ -387,6 +399,15 @@ OPERATIONS: Final = (
         Topic,
         _add_partitions,
         {"count": Item(int, "how many more", required=True)},
+    ),
+    Operation(
+        "POST",
+        "/topics/{topic}/compact",
+        "compact",
+        "Compact a topic: begin new segments, and drop what has a later record of its key from those before",
+        list[CompactedPartition],
+        _compact,
+        {"timeout_ms": _TIMEOUT},
     ),
     Operation(
         "GET",

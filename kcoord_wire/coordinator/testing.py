@@ -42,6 +42,7 @@ from kcoord_wire.coordinator.overview import (
     TopicLag,
     TransactionDescription,
 )
+from kcoord_wire.coordinator.topics.compaction import Compacted, Compacting
 from kcoord_wire.coordinator.traffic import Traffic, write_recording
 from kcoord_wire.protocol.short_repr import short_repr
 
@@ -94,6 +95,31 @@ class Inspection:
         if found is None:
             raise KeyError(f"no topic {topic!r}")
         return found
+
+    def compact(self, topic: str, timeout: float = PATIENCE) -> list[Compacted]:
+        """Compact a topic now, as the cleaner does some time: begin a new segment in each partition, since the last is
+        never compacted, and drop from all before it what has a later record of its key. min.compaction.lag.ms and
+        delete.retention.ms of the topic hold: with 86,400,000 ms, the default, tombstones stay for a day.
+
+        :param timeout: seconds
+        :returns: its partitions, with their bytes before and after
+        :raises KeyError: there is no such topic
+        :raises ValueError: its ``cleanup.policy`` does not include ``compact``
+        :raises RuntimeError: the disk has failed
+        :raises TimeoutError: it takes longer, and goes on
+        """
+        __tracebackhide__ = _HIDDEN
+
+        def ask(server: Server) -> Compacting:
+            asked = server.host.topics.compact(topic)
+            server.scheduler.settle()
+            return asked
+
+        asked = self._call(ask)
+        self._wait(lambda _: asked.is_ended or None, timeout, lambda _: f"{topic!r} is not compacted in {timeout:g} s")
+        if asked.failure:
+            raise RuntimeError(asked.failure)
+        return asked.done
 
     def transactions(self) -> list[TransactionDescription]:
         """Return the transactional ids that have changed last, at most 500, the newest first."""

@@ -90,6 +90,7 @@ class SegmentScan:
     :param end: offset at which the first batch begins
     :param position: its first byte in the file
     :param epochs: the least and the greatest leader epoch that it may have; the next ones have none that is less
+    :param has_gaps: whether offsets between batches may be left out, as after compaction
     :ivar position: byte at which the next batch begins
     :ivar end: its offset
     :ivar fault: what is wrong there; empty where the file ends
@@ -104,6 +105,7 @@ class SegmentScan:
         *,
         position: int = 0,
         epochs: tuple[int, int] = (LEADER_EPOCH, LEADER_EPOCH),
+        has_gaps: bool = False,
     ) -> None:
         self.position = position
         self.end = end
@@ -112,6 +114,7 @@ class SegmentScan:
         self._disk = disk
         self._name = name
         self._least_epoch, self._greatest_epoch = epochs
+        self._has_gaps = has_gaps
 
     def __iter__(self) -> Iterator[tuple[Head, bytes]]:
         """The batches, once."""
@@ -134,14 +137,14 @@ class SegmentScan:
                         self.fault = _FOREIGN
                     return
                 self.position += head.size
-                self.end += head.last_offset_delta + 1
+                self.end = head.base_offset + head.last_offset_delta + 1
                 self._least_epoch = head.leader_epoch
                 yield head, data
 
     def _fault(self, data: bytes, head: Head) -> str:
         if not _is_whole(data, 0, head):
             return "a batch with a wrong checksum"
-        if head.base_offset != self.end:
+        if head.base_offset != self.end and not (self._has_gaps and head.base_offset > self.end):
             return f"a batch of offset {head.base_offset} where {self.end} is due"
         if head.last_offset_delta < 0:  # where there are no records, decoding does not notice
             return f"a batch with a last offset delta of {head.last_offset_delta}"

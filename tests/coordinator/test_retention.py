@@ -124,9 +124,7 @@ def test_what_has_expired(configs: dict[str, str], caplog: pytest.LogCaptureFixt
         assert broker.due() is None
         broker.tick(1_000 * DAY)
         assert ends(broker) == (0, 1)
-        said = [record.message.partition(",")[0] for record in caplog.records]
-        compacts = "cleanup.policy" in configs
-        assert said == ["topic orders has cleanup.policy=compact: it is not compacted here"] * compacts
+        assert not caplog.records
         return
     assert broker.due() == broker.now + DAY
     broker.tick(102 * DAY)

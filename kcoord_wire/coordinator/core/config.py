@@ -153,6 +153,10 @@ class GroupConfig:
         least=1,
     )
 
+    log_cleaner_backoff_ms: int = setting(
+        15_000, "how long after a look for partitions to compact the next follows", "log.cleaner.backoff.ms", least=1
+    )
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "consumer_migration_policy", MigrationPolicy(self.consumer_migration_policy))
         settings.check_values(self)

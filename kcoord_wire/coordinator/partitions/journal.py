@@ -16,7 +16,7 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from kcoord_wire.coordinator.core.brokers import EVERYWHERE, Placement
@@ -49,6 +49,17 @@ class KnownTopic:
     placement: Placement = EVERYWHERE
 
 
+class Compacted(NamedTuple):
+    """How far a partition was compacted.
+
+    :ivar gaps_before: offset before which records may have been left out
+    :ivar clean_before: offset before which the last round has left each key once
+    """
+
+    gaps_before: int = 0
+    clean_before: int = 0
+
+
 @dataclass(slots=True)
 class KnownTopics:
     """What the journal says.
@@ -59,6 +70,7 @@ class KnownTopics:
     :ivar created: number of topics that were ever created
     :ivar producer_ids: ids of producers below this may have been given away
     :ivar configs: what was set for brokers and groups
+    :ivar compacted: of partitions that were compacted, by their names
     """
 
     topics: dict[str, KnownTopic] = field(default_factory=dict)
@@ -67,6 +79,7 @@ class KnownTopics:
     created: int = 0
     producer_ids: int = 0
     configs: dict[Owner, dict[str, str]] = field(default_factory=dict)
+    compacted: dict[str, Compacted] = field(default_factory=dict)
 
     def apply(self, change: Mapping[str, Any]) -> None:
         """Make a change, or several. KeyError, TypeError or ValueError: it is none."""
@@ -89,16 +102,24 @@ class KnownTopics:
                 self.deleted.add(change["name"])
                 for number in range(len(topic.epochs)):
                     self.starts.pop(f"{change['name']}-{number}", None)
-            case "start":
-                self.starts[change["partition"]] = int(change["offset"])
-            case "epoch":
-                self.topics[change["name"]].epochs[change["index"]] = int(change["epoch"])
+                    self.compacted.pop(f"{change['name']}-{number}", None)
+            case "start" | "compacted" | "epoch":
+                self._apply_to_partition(change)
             case "producer ids":
                 self.producer_ids = int(change["below"])
             case "configs":
                 self.configs[int(change["kind"]), str(change["name"])] = dict(change["configs"])
             case other:
                 raise ValueError(f"{other!r} is not a change")
+
+    def _apply_to_partition(self, change: Mapping[str, Any]) -> None:
+        match change["change"]:
+            case "start":
+                self.starts[change["partition"]] = int(change["offset"])
+            case "compacted":
+                self.compacted[change["partition"]] = Compacted(int(change["gaps"]), int(change["clean"]))
+            case "epoch":
+                self.topics[change["name"]].epochs[change["index"]] = int(change["epoch"])
 
 
 class Journal:
@@ -138,6 +159,7 @@ class Journal:
         changes += [_topic(name, topic, known.created) for name, topic in known.topics.items()]
         changes += [_configs(owner, configs) for owner, configs in known.configs.items() if configs]
         changes += [{"change": "start", "partition": name, "offset": offset} for name, offset in known.starts.items()]
+        changes += [_compacted(name, how_far) for name, how_far in known.compacted.items()]
         self._tail = Tail(write_file(self._disk, _NEW, [b"".join(map(_encode, changes))]))
         self._disk.rename(_NEW, _NAME)
         self._disk.sync_names()
@@ -160,6 +182,10 @@ class Journal:
     def start_moved(self, partition: str, offset: int) -> None:
         """Note that the log of a partition begins at `offset`."""
         self._write({"change": "start", "partition": partition, "offset": offset}, sync=False)
+
+    def compacted(self, partition: str, how_far: Compacted, *, sync: bool) -> None:
+        """Note how far a partition is compacted; with `sync` before records are left out."""
+        self._write(_compacted(partition, how_far), sync=sync)
 
     def epoch_raised(self, topic: str, index: int, epoch: int) -> None:
         """Note the leader epoch of a partition."""
@@ -205,6 +231,11 @@ def _placement(change: Mapping[str, Any]) -> Placement:
 
 def _configs(owner: Owner, configs: Mapping[str, str]) -> dict[str, Any]:
     return {"change": "configs", "kind": owner[0], "name": owner[1], "configs": configs}
+
+
+def _compacted(partition: str, how_far: Compacted) -> dict[str, Any]:
+    offsets = {"gaps": how_far.gaps_before, "clean": how_far.clean_before}
+    return {"change": "compacted", "partition": partition, **offsets}
 
 
 def _encode(change: Mapping[str, Any]) -> bytes:

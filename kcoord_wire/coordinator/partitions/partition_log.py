@@ -5,9 +5,11 @@ Laws:
 * The bytes of a batch are kept; only base offset and leader epoch are set, which the checksum does not cover.
 * A batch is given to the disk as a whole before it is acknowledged, and so survives the end of the process. fsync is
   left to the operating system, as Kafka leaves it.
-* Records are read only to find one by its time, in one batch, and at most `_MOST_READ` of them: reading all, as Kafka
-  does, would let a few compressed bytes stop the server for minutes.
-* Offsets are assigned without a gap. Records are dropped from the start of the log, segment by segment.
+* Records are read only to find one by its time, in one batch, and for compaction, and at most `MOST_READ` of a batch:
+  reading all, as Kafka does, would let a few compressed bytes stop the server for minutes.
+* Offsets are assigned without a gap. Records are dropped from the start of the log, segment by segment, and by
+  compaction anywhere before its last segment and the last stable offset; its end never moves back.
+* What compaction makes of segments takes their place as a whole, or not at all: see `segments`.
 * What is derived from the batches is a function of their headers and markers, in their order, which is computed in one
   place: when a batch is appended, and when the log is read after a restart.
 * No batch begins a transaction unless the coordinator has said that the partition is in it (KIP-890).
@@ -25,7 +27,8 @@ from __future__ import annotations
 import logging
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
@@ -33,19 +36,28 @@ from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.partitions.batch_header import Header, read_header
-from kcoord_wire.coordinator.partitions.journal import Journal
+from kcoord_wire.coordinator.partitions.compaction import Cleaning, Round
+from kcoord_wire.coordinator.partitions.journal import Compacted, Journal
 from kcoord_wire.coordinator.partitions.producers import (
     MOST_OPEN,
     AbortedTransaction,
     Producers,
     ProducerState,
 )
-from kcoord_wire.coordinator.partitions.segments import INDEX_SIZE, OpenFiles, Segment, control_record
-from kcoord_wire.errors import DecodeError
+from kcoord_wire.coordinator.partitions.segments import (
+    INDEX_SIZE,
+    Found,
+    OpenFiles,
+    Segment,
+    cleaned_name,
+    control_record,
+    decoded,
+    find_files,
+)
 from kcoord_wire.kernel.disk import Disk
-from kcoord_wire.log.tail import base_offset, segment_names
+from kcoord_wire.log.tail import base_offset
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.records import ControlRecord, ControlType, encode_batch, end_transaction_record, read_records
+from kcoord_wire.records import ControlRecord, ControlType, encode_batch, end_transaction_record
 from kcoord_wire.records.batch import AT_LEADER_EPOCH, UNCHECKED
 from kcoord_wire.records.model import MAX_INT64
 
@@ -141,6 +153,7 @@ class Storage:
 
 _MOST_READ = 50_000  # records, 0.15 s
 _MOST_DECOMPRESSED = 16 << 20
+_MOST_OFFSETS: Final = (1 << 31) - 1  # of a segment: Kafka's index has them as int32
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _BASE_OFFSET = attrgetter("base_offset")
@@ -157,6 +170,21 @@ class Appended(NamedTuple):
 
     base_offset: int
     size: int
+
+
+class Rolling(NamedTuple):
+    """When a segment is full.
+
+    :ivar bytes: that it may have (``segment.bytes``)
+    :ivar ms: between the times of its first batch and of the next (``segment.ms``)
+    """
+
+    bytes: int
+    ms: int
+
+
+class _GoneError(Exception):
+    """Segments that are compacted were dropped meanwhile."""
 
 
 class RecordAt(NamedTuple):
@@ -178,18 +206,24 @@ class PartitionLog:
     :ivar end_offset: of the next record; also the high watermark, as there is no other replica
     :ivar epochs: the leader epochs of its records, and the present one
     :ivar size: bytes of its batches
+    :ivar compacted: how far it was
+    :ivar rolling: when a segment is full; None as long as the topic's configs were not asked for it
     """
 
     __slots__ = (
         "_cut",
+        "_files",
         "_folder",
         "_is_failing",
+        "_leftover",
         "_producers",
         "_segments",
         "_storage",
+        "compacted",
         "end_offset",
         "epochs",
         "name",
+        "rolling",
         "size",
         "start_offset",
     )
@@ -202,8 +236,12 @@ class PartitionLog:
         self._folder: Disk | None = None
         self._segments: list[Segment] = []
         self._cut: list[Segment] = []  # behind damage, when the log was read
+        self._files = Found([], {}, [])  # likewise
+        self._leftover: list[str] = []  # files that were replaced, and that the disk may still have
         self._producers = Producers()
         self._is_failing = False
+        self.compacted = Compacted()
+        self.rolling: Rolling | None = None
 
     @property
     def topic(self) -> str:
@@ -306,8 +344,7 @@ class PartitionLog:
     def _write(self, data: bytes | bytearray, last_offset: int, max_timestamp: int) -> None:
         try:
             segment = self._segments[-1] if self._segments else None
-            size = 0 if segment is None else segment.size
-            if segment is None or (size and size + len(data) > self._storage.segment_bytes):
+            if segment is None or (segment.size and self._is_full(segment, len(data), max_timestamp)):
                 segment = self._begin_segment()
             segment.append(data, last_offset, max_timestamp)
         except OSError as error:
@@ -316,6 +353,15 @@ class PartitionLog:
         segment.stamp = self._storage.stamp()
         self.size += len(data)
         self._storage.held += len(data) + INDEX_SIZE
+
+    def _is_full(self, segment: Segment, size: int, max_timestamp: int) -> bool:
+        """Return whether a batch belongs into another segment."""
+        most, rolling = self._storage.segment_bytes, self.rolling
+        if rolling is not None:
+            most = min(most, rolling.bytes)
+            if segment.first_timestamp >= 0 and max_timestamp - segment.first_timestamp > rolling.ms:
+                return True
+        return segment.size + size > most
 
     def _account(self, batch: Header, base_offset: int, leader_epoch: int, data: bytes) -> None:
         """Update what is derived from the headers of the batches in the log, and from the markers: for a batch that was
@@ -327,6 +373,17 @@ class PartitionLog:
     def begin_epoch(self, epoch: int) -> None:
         """Take a greater leader epoch, that of all batches from now on. `Catalog.raise_epochs` also keeps it."""
         self.epochs.begin(epoch, self.end_offset)
+
+    def roll(self) -> None:
+        """Begin a segment, unless the last one is empty.
+
+        :raises Refused: KAFKA_STORAGE_ERROR (56)
+        """
+        if self._segments and self._segments[-1].size:
+            try:
+                self._begin_segment()
+            except OSError as error:
+                raise self._refusal("written", error) from error
 
     def _begin_segment(self) -> Segment:
         if self._folder is None:
@@ -391,6 +448,105 @@ class PartitionLog:
             return None
         return self.first_since(max(segment.latest(self.start_offset) for segment in self._segments))
 
+    # ---- compaction
+
+    def compact(self, end: int, now: int, delete_retention_ms: int, most_bytes: int) -> Iterator[int]:
+        """Compact the records before an offset, and yield after each batch how many bytes were read.
+
+        Between two steps the log may grow, and lose records at its start; then what is left to do is given up.
+
+        :param end: at most the base offset of the last segment, and the last stable offset
+        :param most_bytes: of segments that become one
+        :raises Refused: KAFKA_STORAGE_ERROR (56)
+        """
+        cleaning = Cleaning(
+            Round(
+                max(self.compacted.clean_before, self.start_offset),
+                end,
+                now,
+                delete_retention_ms,
+                tuple(self._producers.aborted),
+                self._producers.last_batches(),
+            )
+        )
+        try:
+            yield from self._note(cleaning)
+            gaps_before = max(self.compacted.gaps_before, cleaning.end)
+            self._note_compacted(Compacted(gaps_before, self.compacted.clean_before), sync=True)
+            for group in self._grouped(cleaning.end, most_bytes):
+                yield from self._rewrite(group, cleaning)
+            self._producers.compacted(cleaning.end, cleaning.aborted)
+            self._note_compacted(Compacted(gaps_before, cleaning.end), sync=False)
+        except _GoneError:
+            pass
+        except OSError as error:
+            raise self._refusal("compacted", error) from error
+
+    def _note_compacted(self, how_far: Compacted, *, sync: bool) -> None:
+        if self._folder is None or not self._segments:
+            raise _GoneError
+        self._storage.journal.compacted(self.name, how_far, sync=sync)
+        self.compacted = how_far
+
+    def _note(self, cleaning: Cleaning) -> Iterator[int]:
+        for segment in [each for each in self._segments if each.base_offset < cleaning.end]:
+            self._check_there([segment])
+            for data in segment.batches(max(self.compacted.clean_before, self.start_offset)):
+                if not cleaning.note(data):
+                    return
+                yield len(data)
+                self._check_there([segment])
+
+    def _grouped(self, end: int, most_bytes: int) -> list[list[Segment]]:
+        """Return the segments before an offset, in groups that become one segment each."""
+        groups: list[list[Segment]] = []
+        for segment in [each for each in self._segments if each.base_offset < end]:
+            group = groups[-1] if groups else []
+            is_near = bool(group) and segment.end_offset - group[0].base_offset <= _MOST_OFFSETS
+            if is_near and sum(each.size for each in group) + segment.size <= most_bytes:
+                group.append(segment)
+            else:
+                groups.append([segment])
+        return groups
+
+    def _rewrite(self, group: Sequence[Segment], cleaning: Cleaning) -> Iterator[int]:
+        """Put one segment with what is left of some in their place."""
+        assert self._folder is not None, "there are segments"
+        first = group[0].base_offset
+        new = Segment(self._folder, self._storage.files, first, cleaned_name(first))
+        new.create()
+        try:
+            for segment in group:
+                for data in segment.batches():
+                    left = cleaning.clean(data)
+                    if left:
+                        header, base = read_header(left), _OFFSET.unpack_from(left)[0]
+                        last_offset = base + header.last_offset_delta
+                        new.append(left, last_offset, header.max_timestamp, has_records=header.record_count > 0)
+                    yield len(data)
+                    self._check_there(group)
+            new.seal(group[-1].end_offset)
+        except BaseException:
+            with suppress(OSError):
+                new.remove()
+            raise
+        self._replace(group, new)
+
+    def _check_there(self, group: Sequence[Segment]) -> None:
+        if any(all(each is not other for other in self._segments) for each in group):
+            raise _GoneError
+
+    def _replace(self, group: Sequence[Segment], new: Segment) -> None:
+        at = next(number for number, each in enumerate(self._segments) if each is group[0])
+        new.stamp = group[-1].stamp
+        new.max_timestamp = max(each.max_timestamp for each in group)
+        self._segments[at : at + len(group)] = [new]
+        self.size += new.size - sum(each.size for each in group)
+        self._storage.held += new.held - sum(each.held for each in group)
+        self._leftover += [each.name for each in group]
+        new.install(self._leftover)
+        self._leftover.clear()
+
     # ---- dropping
 
     def truncate_before(self, offset: int) -> None:
@@ -449,35 +605,47 @@ class PartitionLog:
 
     # ---- the disk
 
-    def recover(self, start_offset: int) -> None:
+    def recover(self, start_offset: int, compacted: Compacted = Compacted()) -> None:  # noqa: B008
         """Read the log, at the start, up to the first damage; then `repair` it. No file is touched.
 
         :param start_offset: of the first record that was kept; its segment may begin before
+        :param compacted: how far it was compacted
         :raises OSError: the disk fails
         """
         present, self.epochs = self.epochs.latest, LeaderEpochs(-1, MAX_INT64)
         self._folder = self._storage.disk.folder(self.name)
-        names = segment_names(self._folder.sizes())
-        for name in names:
-            segment = Segment(self._folder, self._storage.files, base_offset(name))
-            if self._segments and (self._segments[-1].torn or segment.base_offset != self.end_offset):
+        self._files = find_files(self._folder.sizes())
+        for name in self._files.names:
+            segment = Segment(self._folder, self._storage.files, base_offset(name), name)
+            if self._segments and (self._segments[-1].torn or not self._follows(segment, compacted)):
                 self._cut.append(segment)
             else:
-                self._recover_segment(segment, last=name == names[-1])
+                has_gaps = segment.base_offset < compacted.gaps_before
+                self._recover_segment(segment, last=name == self._files.names[-1], has_gaps=has_gaps)
         if self._segments:
             self._begin_at(max(self._segments[0].base_offset, min(start_offset, self.end_offset)))
         self.begin_epoch(present)
+        clean_before = compacted.clean_before if compacted.clean_before <= self.end_offset else 0
+        self.compacted = Compacted(min(compacted.gaps_before, self.end_offset), clean_before)
 
-    def _recover_segment(self, segment: Segment, *, last: bool) -> None:
+    def _follows(self, segment: Segment, compacted: Compacted) -> bool:
+        """Return whether a segment is the next after what was read, apart from what compaction has left out."""
+        if segment.base_offset > self.end_offset:
+            return segment.base_offset <= compacted.gaps_before
+        return segment.base_offset == self.end_offset
+
+    def _recover_segment(self, segment: Segment, *, last: bool, has_gaps: bool) -> None:
         self._segments.append(segment)
         self.end_offset = segment.base_offset
-        for header, head, data in segment.recover(self.name, max(self.epochs.latest, 0), last=last):
+        least_epoch = max(self.epochs.latest, 0)
+        for header, head, data in segment.recover(self.name, least_epoch, last=last, has_gaps=has_gaps):
             self._account(header, head.base_offset, head.leader_epoch, data)
         self.size += segment.size
         self._storage.held += segment.held
 
     def repair(self) -> None:
-        """Cut off what follows the last good batch. OSError: the disk fails."""
+        """Cut off what follows the last good batch, and end what compaction has begun. OSError: the disk fails."""
+        self._end_compaction()
         for segment in self._segments[-1:]:
             torn = segment.torn
             kept = segment.repair()
@@ -492,6 +660,15 @@ class PartitionLog:
             detail = "%s ends at offset %d; the segment of offset %d is behind that: %d bytes are dropped, kept in %s"
             _log.warning(detail, self.name, self.end_offset, segment.base_offset, size, kept)
         self._cut.clear()
+
+    def _end_compaction(self) -> None:
+        if self._folder is not None:
+            for segment in (*self._segments, *self._cut):
+                if (replaced := self._files.replaced.get(segment.name)) is not None:
+                    segment.install(replaced)
+            for name in self._files.unfinished:
+                self._folder.remove(name)
+            self._files = Found([], {}, [])
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -515,7 +692,7 @@ def _marker_batch(producer_id: int, epoch: int, control: int, coordinator_epoch:
 
 
 def _marker(batch: Header, data: bytes) -> ControlRecord | None:
-    return control_record(data) if batch.is_control else None
+    return control_record(data) if batch.is_control and batch.record_count else None
 
 
 def _first_since(data: bytes, timestamp: int, offset: int) -> RecordAt:
@@ -523,13 +700,8 @@ def _first_since(data: bytes, timestamp: int, offset: int) -> RecordAt:
     contradict it."""
     base_offset, _, leader_epoch, _, _ = UNCHECKED.unpack_from(data)
     header = read_header(data)
-    if header.last_offset_delta < _MOST_READ:
-        try:
-            (batch,) = read_records(data, check_crc=False, strict=False, max_decompressed=_MOST_DECOMPRESSED)
-        except DecodeError:
-            pass
-        else:
-            for record in batch.records:
-                if record.timestamp >= timestamp and record.offset >= offset:
-                    return RecordAt(record.offset, record.timestamp, leader_epoch)
+    batch = decoded(data)
+    for record in () if batch is None else batch.records:
+        if record.timestamp >= timestamp and record.offset >= offset:
+            return RecordAt(record.offset, record.timestamp, leader_epoch)
     return RecordAt(max(base_offset, offset), header.max_timestamp, leader_epoch)

@@ -53,6 +53,17 @@ class ProducerState(NamedTuple):
     current_txn_start_offset: int
 
 
+class LastBatch(NamedTuple):
+    """What is the latest in the log of a producer.
+
+    :ivar epoch: its epoch
+    :ivar offset: of its last record; -1 if only markers are left of it
+    """
+
+    epoch: int
+    offset: int
+
+
 MOST_OPEN: Final = 10_000
 """The transactions that may be open in a partition; their producers are remembered, 10 MB. Kafka has no bound."""
 
@@ -95,6 +106,14 @@ class _Producer:
     def state(self, producer_id: int) -> ProducerState:
         last = self.batches[-1][1] if self.batches else -1
         return ProducerState(producer_id, self.epoch, last, self.timestamp, self.coordinator_epoch, self.first_offset)
+
+    @property
+    def last_offset(self) -> int:
+        """Of its last record; -1 if only markers are left of it."""
+        if not self.batches:
+            return -1
+        first, last, offset = self.batches[-1]
+        return offset + ((last - first) & MAX_SEQUENCE)
 
     def find(self, batch: Header) -> int | None:
         """Return the offset of this batch if it was stored before; None if it is the expected next one.
@@ -152,7 +171,7 @@ class Producers:
     def update(self, batch: Header, base_offset: int, marker: ControlRecord | None) -> None:
         """Note that the log has this batch at this offset.
 
-        :param marker: the record of a control batch; None for any other batch
+        :param marker: the record of a control batch; None for any other batch, and where compaction has left none
         """
         producer_id = batch.producer_id
         if producer_id < 0:
@@ -163,11 +182,9 @@ class Producers:
         elif producer.epoch != batch.producer_epoch:
             producer = _Producer(batch.producer_epoch, producer.coordinator_epoch, producer.first_offset)
         producer.timestamp = batch.max_timestamp
-        if marker is not None:  # it has no sequence number, and fences producers with an older epoch
-            if marker.coordinator_epoch is not None:
-                producer.coordinator_epoch = marker.coordinator_epoch
-            if producer.first_offset >= 0 and marker.type == ControlType.ABORT:
-                self.aborted.append(AbortedTransaction(producer_id, producer.first_offset, base_offset))
+        if batch.is_control:  # it has no sequence number, and fences producers with an older epoch
+            if marker is not None:
+                self._end(producer_id, producer, marker, base_offset)
             producer.first_offset = -1
         else:
             producer.batches = (*producer.batches, (batch.base_sequence, batch.last_sequence, base_offset))
@@ -182,6 +199,17 @@ class Producers:
         self._idle[producer_id] = producer
         if len(self._idle) > _MOST_REMEMBERED:
             del self._idle[next(iter(self._idle))]
+
+    def _end(self, producer_id: int, producer: _Producer, marker: ControlRecord, offset: int) -> None:
+        if marker.coordinator_epoch is not None:
+            producer.coordinator_epoch = marker.coordinator_epoch
+        if producer.first_offset >= 0 and marker.type == ControlType.ABORT:
+            self.aborted.append(AbortedTransaction(producer_id, producer.first_offset, offset))
+
+    def last_batches(self) -> dict[int, LastBatch]:
+        """Return what is the latest of each producer, by id."""
+        known = (*self._open.items(), *self._idle.items())
+        return {producer_id: LastBatch(producer.epoch, producer.last_offset) for producer_id, producer in known}
 
     # ---- their transactions
 
@@ -203,6 +231,11 @@ class Producers:
         """Return the aborted transactions of which a reader of the offsets from `first` up to `end` has to know."""
         at = bisect_left(self.aborted, first, key=_LAST_OFFSET)
         return [transaction for transaction in self.aborted[at:] if transaction.first_offset < end]
+
+    def compacted(self, end: int, left: list[AbortedTransaction]) -> None:
+        """Note which of the aborted transactions that end before an offset are left in the log."""
+        at = bisect_left(self.aborted, end, key=_LAST_OFFSET)
+        self.aborted[:at] = sorted((each for each in left if each.last_offset < end), key=_LAST_OFFSET)
 
     def forget_before(self, start_offset: int) -> None:
         """Forget the aborted transactions that end before the log starts."""

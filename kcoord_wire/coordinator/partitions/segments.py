@@ -3,6 +3,8 @@
 Laws:
 
 * The file has Kafka's format, and is named after the offset of its first record as Kafka names it.
+* What compaction makes of some files is a file ``.cleaned`` until it is whole, and then ``.swap``, with the offset at
+  which they end in its name: from then on it counts in their place, whatever of them a crash leaves there.
 * The index has 24 bytes for each batch: its last offset, its greatest timestamp, its place. Records are on the disk.
 * Only batches that were written as a whole are in the index.
 * When a file is read, it ends before the first bad batch, as in Kafka after a crash, or before a control batch whose
@@ -15,21 +17,22 @@ Source: kafka/storage `LogSegment.java` (recover), `LogLoader.java`.
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from errno import EIO
 from functools import lru_cache
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import Header, read_header
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.disk import Disk, DiskFile
 from kcoord_wire.log.segments import Head, SegmentScan
-from kcoord_wire.log.tail import Tail, segment_name, write_file
-from kcoord_wire.records import ControlRecord, decode_control_batch
+from kcoord_wire.log.tail import Tail, base_offset, segment_name, segment_names, write_file
+from kcoord_wire.records import ControlRecord, RecordBatch, decode_control_batch, read_records
 from kcoord_wire.records.batch import decode_batch
 from kcoord_wire.records.limits import ReadLimits
 from kcoord_wire.records.model import CONTROL_BIT
@@ -91,6 +94,7 @@ class Segment:
     :param folder: of the partition
     :param files: what may be open
     :param base_offset: of its first record
+    :param name: of the file, where it is not that of the segment
     :ivar max_timestamp: the greatest of its records; -1 without records
     :ivar stamp: when its last batch was appended, as the partitions of a disk count; 0 for one that was read
     :ivar torn: bytes after the last good batch when the file was read
@@ -102,10 +106,10 @@ class Segment:
         *("base_offset", "damage", "max_timestamp", "stamp", "torn"),
     )
 
-    def __init__(self, folder: Disk, files: OpenFiles, base_offset: int) -> None:
+    def __init__(self, folder: Disk, files: OpenFiles, base_offset: int, name: str = "") -> None:
         self._folder = folder
         self._files = files
-        self._name = segment_name(base_offset)
+        self._name = name or segment_name(base_offset)
         self._tail = Tail()
         self._ends = array("q")
         self._times = array("q")
@@ -126,15 +130,17 @@ class Segment:
         """Make the file, empty. OSError: the disk fails."""
         self._files.get(self._folder, self._name, new=True)
 
-    def append(self, data: bytes | bytearray, last_offset: int, max_timestamp: int) -> None:
+    def append(
+        self, data: bytes | bytearray, last_offset: int, max_timestamp: int, *, has_records: bool = True
+    ) -> None:
         """Write a batch at the end. OSError: the disk fails, and the segment is as before."""
         place = self._tail.size
         self._tail.write(self._files.get(self._folder, self._name), data, sync=False)
-        self._add(last_offset, max_timestamp, place)
+        self._add(last_offset, max_timestamp, place, has_records)
 
-    def _add(self, last_offset: int, max_timestamp: int, place: int) -> None:
+    def _add(self, last_offset: int, max_timestamp: int, place: int, has_records: bool) -> None:
         self._ends.append(last_offset)
-        self._times.append(max_timestamp)
+        self._times.append(max_timestamp if has_records else -1)  # so that no record is looked for by its time
         self._places.append(place)
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -177,6 +183,50 @@ class Segment:
         self.close()
         self._folder.remove(self._name)
         self._folder.sync_names()
+
+    # ---- compaction
+
+    @property
+    def first_timestamp(self) -> int:
+        """The greatest of its first batch; -1 without records there."""
+        return self._times[0] if self._times else -1
+
+    def seal(self, end: int) -> None:
+        """Let a file that is whole count in place of those of its offsets, up to `end`. OSError: the disk fails."""
+        self._files.get(self._folder, self._name).sync()
+        self._rename(f"{segment_name(self.base_offset)}.{end}.swap")
+
+    def install(self, replaced: Iterable[str]) -> None:
+        """Remove the files in whose place it counts, and give it its own name. OSError: the disk fails, and what is
+        left to do is done at the next start.
+
+        :param replaced: names of files, its own may be one
+        """
+        name, there = segment_name(self.base_offset), self._folder.sizes()
+        others = [each for each in replaced if each in there and each not in (name, self._name)]
+        for each in others:
+            self._files.close(self._folder, each)
+            self._folder.remove(each)
+        if others:
+            self._folder.sync_names()
+        self._files.close(self._folder, name)
+        self._rename(name)
+
+    def _rename(self, name: str) -> None:
+        self.close()
+        self._folder.rename(self._name, name)
+        self._name = name
+        self._folder.sync_names()  # also the name of the segment that follows: the last of a log has no gaps
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return self._name
+
+    def batches(self, offset: int = 0) -> Iterator[bytes]:
+        """Yield each batch, from the one with `offset` on. OSError: the disk fails."""
+        for index in range(bisect_left(self._ends, offset), len(self._ends)):
+            yield self._batch(index)
 
     # ---- reading
 
@@ -245,18 +295,23 @@ class Segment:
 
     # ---- reading all of it, at the start
 
-    def recover(self, partition: str, least_epoch: int, *, last: bool) -> Iterator[tuple[Header, Head, bytes]]:
+    def recover(
+        self, partition: str, least_epoch: int, *, last: bool, has_gaps: bool = False
+    ) -> Iterator[tuple[Header, Head, bytes]]:
         """Read the file, make the index, and yield each batch.
 
         :param partition: its name, for errors
         :param least_epoch: leader epoch of the batch before
+        :param has_gaps: whether compaction may have left offsets out
         :param last: whether it is the last file of the partition, so that a crash may have torn its last write
         :raises OSError: the disk fails
         """
-        scan = _PartitionScan(self._folder, self._name, self.base_offset, epochs=(least_epoch, _GREATEST_EPOCH))
+        scan = _PartitionScan(
+            self._folder, self._name, self.base_offset, epochs=(least_epoch, _GREATEST_EPOCH), has_gaps=has_gaps
+        )
         for head, data in scan:
             header = read_header(data)
-            self._add(scan.end - 1, header.max_timestamp, self.size)
+            self._add(scan.end - 1, header.max_timestamp, self.size, header.record_count > 0)
             self._tail.size = scan.position
             yield header, head, data
         self.torn = len(scan.rest)
@@ -269,12 +324,66 @@ class _PartitionScan(SegmentScan):
 
     def _fault(self, data: bytes, head: Head) -> str:
         fault = super()._fault(data, head)
-        if not fault and head.attributes & CONTROL_BIT:
+        is_compacted = self._has_gaps and not read_header(data).record_count
+        if not fault and head.attributes & CONTROL_BIT and not is_compacted:
             try:
                 control_record(data)
             except DecodeError as error:
                 return f"a control batch that cannot be read: {error}"
         return fault
+
+
+_SWAP: Final = re.compile(r"(\d{20})\.log\.(\d{1,19})\.swap")
+_CLEANED: Final = ".cleaned"
+
+
+def cleaned_name(base_offset: int) -> str:
+    """Return the name of a file that compaction writes."""
+    return segment_name(base_offset) + _CLEANED
+
+
+class Found(NamedTuple):
+    """The files of a partition.
+
+    :ivar names: of those with its batches, in their order
+    :ivar replaced: those in whose place one of these counts, by its name
+    :ivar unfinished: what a crash has left of compaction
+    """
+
+    names: list[str]
+    replaced: dict[str, list[str]]
+    unfinished: list[str]
+
+
+def find_files(names: Iterable[str]) -> Found:
+    """Return which of the files in a partition's folder are which."""
+    names = list(names)
+    segments = set(segment_names(names))
+    replaced = {}
+    for match in filter(None, map(_SWAP.fullmatch, sorted(names))):
+        covered = range(int(match[1]), max(int(match[2]), int(match[1]) + 1))
+        replaced[match[0]] = sorted(name for name in segments if base_offset(name) in covered)
+        segments.difference_update(replaced[match[0]])
+    unfinished = [name for name in names if name.endswith(f".log{_CLEANED}")]
+    return Found(sorted({*segments, *replaced}), replaced, unfinished)
+
+
+MOST_READ: Final = 50_000
+"""Records of a batch that are read, in 0.15 s: a few compressed bytes may hold millions."""
+
+_MOST_DECOMPRESSED: Final = 16 << 20
+
+
+def decoded(data: bytes) -> RecordBatch | None:
+    """Return a batch with its records; None if they cannot be read, or are more than `MOST_READ`."""
+    if read_header(data).record_count > MOST_READ:
+        return None
+    try:
+        (batch,) = read_records(data, check_crc=False, strict=False, max_decompressed=_MOST_DECOMPRESSED)
+    except DecodeError:
+        return None
+    assert isinstance(batch, RecordBatch), "producers' batches have magic 2"
+    return batch
 
 
 @lru_cache(1)  # the same in each partition of a transaction, which may be thousands

@@ -33,7 +33,7 @@ from kcoord_wire.coordinator.core.brokers import (
     Leaders,
     Placement,
 )
-from kcoord_wire.coordinator.partitions.journal import KnownTopic, KnownTopics, Owner
+from kcoord_wire.coordinator.partitions.journal import Compacted, KnownTopic, KnownTopics, Owner
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
 from kcoord_wire.coordinator.partitions.producers import ProducerIds
 from kcoord_wire.coordinator.topics.configs import (
@@ -121,6 +121,7 @@ class Catalog:
     :ivar offsets: ``__consumer_offsets``
     :ivar transactions: ``__transaction_state``
     :ivar changes: how often a topic was created, deleted or given more partitions
+    :ivar configured: how often configs were changed of topics with a segment that may be compacted
     :ivar storage: the disk of all partitions
     :ivar producer_ids: ids for producers
     :ivar configs: what was set for brokers and groups; `configure` changes it
@@ -129,7 +130,7 @@ class Catalog:
     def __init__(self, cluster_id: str, brokers: Brokers) -> None:
         self.cluster_id = cluster_id
         self.brokers = brokers
-        self.changes = 0
+        self.changes = self.configured = 0
         self.offsets = _internal(cluster_id, OFFSETS_TOPIC, brokers.groups)
         self.transactions = _internal(cluster_id, TRANSACTIONS_TOPIC, brokers.transactions)
         self._internal: dict[str | uuid.UUID, Topic] = {}
@@ -340,6 +341,10 @@ class Catalog:
             self.configs.pop(owner, None)
             if own:
                 self.configs[owner] = dict(own)
+        logs = [log for topic in (self if others else map(self._by_name.__getitem__, topics)) for log in topic.logs]
+        for log in logs:
+            log.rolling = None
+        self.configured += any(len(log.segments) > 1 for log in logs)
 
     # ---- what requests name
 
@@ -421,9 +426,11 @@ def _topic_of(folder: str) -> str | None:
 
 def _recover(logs: Iterable[PartitionLog], known: KnownTopics) -> None:
     for log in logs:
-        log.recover(known.starts.get(log.name, 0))
+        log.recover(known.starts.get(log.name, 0), known.compacted.get(log.name, Compacted()))
         if log.name in known.starts:  # not beyond what is left of the log, or its next records would be dropped
             known.starts[log.name] = log.start_offset
+        if log.name in known.compacted:
+            known.compacted[log.name] = log.compacted
 
 
 @contextmanager

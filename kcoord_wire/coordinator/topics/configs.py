@@ -183,13 +183,10 @@ BROKER_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
 
 EFFECTIVE: Final = frozenset(
     {
-        "cleanup.policy",
-        "max.message.bytes",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.type",
-        "retention.bytes",
-        "retention.ms",
+        *("cleanup.policy", "delete.retention.ms", "max.compaction.lag.ms", "max.message.bytes"),
+        *("message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "message.timestamp.type"),
+        *("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "retention.bytes", "retention.ms"),
+        *("segment.bytes", "segment.ms"),
     }
 )
 """The configs of topics that have an effect here."""

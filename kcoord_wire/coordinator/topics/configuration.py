@@ -27,6 +27,7 @@ from kcoord_wire.coordinator.core.apis import Refused, refused_in
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.journal import Owner
+from kcoord_wire.coordinator.partitions.partition_log import Rolling
 from kcoord_wire.coordinator.partitions.record_rules import RecordRules
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.configs import (
@@ -177,6 +178,13 @@ class Configuration:
     def _rule(self, name: str) -> str:
         config = TOPIC_CONFIGS[name]
         return next((each.value for each in self._inherited(config)), config.default)
+
+    def rolling(self, topic: Topic) -> Rolling:
+        """Return when a segment of a topic is full (`LogConfig.java`, maxSegmentMs)."""
+        longest: int = self.value(topic, "segment.ms")
+        if "compact" in self.value(topic, "cleanup.policy"):
+            longest = min(longest, self.value(topic, "max.compaction.lag.ms"))
+        return Rolling(self.value(topic, "segment.bytes"), longest)
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
         """Return what clients have set for a group."""

@@ -6,9 +6,8 @@ Laws:
 * Where all topics together hold too much, the one that holds most pays: of its segments that goes first which was
   appended to least recently. Compacted topics, whose oldest record may be the only one of its key, lose records only
   when the others have none left. What is the brokers' own is not among the topics.
-* A topic whose cleanup.policy does not include ``delete`` keeps its records, whatever its retention. There is no
-  compaction: ``compact`` keeps the older records of a key.
-* The first drop from a topic is logged with the setting that asks for it, and that compaction is not done, once.
+* A topic whose cleanup.policy does not include ``delete`` keeps its records, whatever its retention.
+* The first drop from a topic is logged with the setting that asks for it.
 
 Source: kafka/storage `UnifiedLog.java` (deleteOldSegments), `LogManager.java` (cleanupLogs).
 """
@@ -21,6 +20,7 @@ from typing import Final
 
 from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
+from kcoord_wire.coordinator.partitions.segments import Segment
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
 from kcoord_wire.coordinator.topics.configuration import Configuration
 
@@ -130,21 +130,14 @@ class Retention:
         age: int = self._configuration.value(topic, "retention.ms")
         if age < 0 or not self._is_deleted_from(topic):
             return None
-        while (first := log.first_segment) and first.size and 0 <= first.max_timestamp < now - age:
+        while (first := log.first_segment) and _is_older(log, first, now - age):
             if not self._drop(log, "retention.ms", f"records of the topic are kept for {age:,} ms"):
                 break
         first = log.first_segment
         return None if first is None or first.max_timestamp < 0 else first.max_timestamp + age + 1
 
     def _is_deleted_from(self, topic: Topic) -> bool:
-        policy = self._configuration.value(topic, "cleanup.policy")
-        if "compact" in policy and self._is_new(topic.name, "cleanup.policy"):
-            _log.warning(
-                "topic %s has cleanup.policy=%s: it is not compacted here, the older records of its keys are kept",
-                topic.name,
-                ",".join(policy),
-            )
-        return "delete" in policy
+        return "delete" in self._configuration.value(topic, "cleanup.policy")
 
     def _drop(self, log: PartitionLog, setting: str, why: str) -> bool:
         """Drop the oldest records of a partition; return whether the disk has done so."""
@@ -171,3 +164,8 @@ class Retention:
         known = (topic, setting) in self._warned
         self._warned.add((topic, setting))
         return not known
+
+
+def _is_older(log: PartitionLog, first: Segment, than: int) -> bool:
+    """Return whether the first segment can go: compaction may have left nothing in it but its name."""
+    return 0 <= first.max_timestamp < than if first.size else len(log.segments) > 1

@@ -32,6 +32,7 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import SERVED, TOPIC_UUIDS_FROM, ZSTD_FROM, Refused, refusal
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
+from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.log.batches import LogBatch
 from kcoord_wire.coordinator.partitions.batch_header import Header, check_batch, read_header, with_append_time
@@ -39,6 +40,7 @@ from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, Part
 from kcoord_wire.coordinator.partitions.record_rules import RefusedRecords
 from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, TopicLimits, disk_work
+from kcoord_wire.coordinator.topics.compaction import Compacting, Compaction
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.fetching import Fetches, Growth, list_offsets, name_leaders, offset_for_leader_epoch
@@ -130,6 +132,7 @@ class Topics:
             lambda key: brokers.transactions.partition_of(decode_transaction_record(key, None)[0].transactional_id),
         )
         self.wall_ahead_ms = 0
+        self._backoff_ms = int(start.get("log.cleaner.backoff.ms", GroupConfig().log_cleaner_backoff_ms))
         self._wanted = dict(topics or {})
         if own := sorted(INTERNAL_TOPICS & self._wanted.keys()):
             raise ValueError(f"topic {own[0]!r} is the brokers' own")
@@ -188,6 +191,19 @@ class Topics:
         logs = [log for topic in topics for log in topic.logs]
         return [TopicsDeleted(frozenset(names)), *self._fetches.wake_all(logs)]
 
+    def compact(self, name: str) -> Compacting:
+        """Have a topic compacted; `tick` does it.
+
+        :raises KeyError: it does not exist, or is the brokers' own
+        :raises ValueError: its cleanup.policy does not include ``compact``
+        """
+        topic = next((topic for topic in self.catalog if topic.name == name), None)
+        if topic is None:
+            raise KeyError(f"no topic {name!r}")
+        if "compact" not in self.configuration.value(topic, "cleanup.policy"):
+            raise ValueError(f"the cleanup.policy of topic {name!r} does not include compact")
+        return self.compaction.ask(topic)
+
     @property
     def changes(self) -> int:
         """How often a topic was created, deleted or given more partitions."""
@@ -209,6 +225,7 @@ class Topics:
             total = _MEMORY_BYTES
         self.catalog.open(Storage(disk, SEGMENT_BYTES if total is None else min(SEGMENT_BYTES, total // _SEGMENTS)))
         self._retention = Retention(self.catalog, self.configuration, total)
+        self.compaction = Compaction(self.catalog, self.configuration, self._backoff_ms)
         for name, partitions in self._wanted.items():
             known = self.partitions(name)
             if known is None:
@@ -255,9 +272,12 @@ class Topics:
 
     @property
     def deadline(self) -> int | None:
-        """When a `Tick` is due, in ms; None if no Fetch is parked, and no record can expire."""
-        fetch, expiry = self._fetches.deadline, self._retention.deadline
-        return expiry if fetch is None or (expiry is not None and expiry < fetch) else fetch
+        """When a `Tick` is due, in ms; None if no Fetch is parked, and no record can expire or be compacted."""
+        first = self._fetches.deadline
+        for due in (self._retention.deadline, self.compaction.deadline):
+            if due is not None and (first is None or due < first):
+                first = due
+        return first
 
     def handle(self, event: Event | VerifiedProduce, now: int) -> list[Effect]:
         """Return the effects of `event`: only replies. `Load` and `Resign` concern the groups' log, and do nothing.
@@ -279,6 +299,8 @@ class Topics:
         if isinstance(event, Tick):
             if (due := self._retention.deadline) is not None and due <= now:
                 self._retention.check(now)
+            if (due := self.compaction.deadline) is not None and due <= now:
+                self.compaction.step(now)
             return self._fetches.answer_due(now)
         return []
 
@@ -342,8 +364,13 @@ class Topics:
                 name_leaders(self.catalog, response, request.version)
         effects: list[Effect] = [Reply(request.token, None if asked.acks == 0 else response)]
         effects += self._fetches.wake(grown)
-        self._retention.after_append(now)
+        self._after_append(now)
         return effects
+
+    def _after_append(self, now: int) -> None:
+        if any(len(log.segments) > 1 for log in self.catalog.storage.grown):
+            self.compaction.grown(now)
+        self._retention.after_append(now)
 
     def _append(
         self,
@@ -376,6 +403,8 @@ class Topics:
             if topic.configs.get("message.timestamp.type") == "LogAppendTime":
                 records, outcome.log_append_time_ms = with_append_time(records, now), now
                 batch = read_header(records)
+            if log.rolling is None:
+                log.rolling = self.configuration.rolling(topic)
             outcome.base_offset, size = log.append(batch, records, verified=answer is not None)
         except Refused as refused:
             outcome.error_code, outcome.error_message = refused.error, refused.detail
@@ -417,7 +446,7 @@ class Topics:
                     answer.error_code = written[partition]
         effects: list[Effect] = [Reply(request.token, response)]
         effects += self._fetches.wake(grown)
-        self._retention.after_append(now)
+        self._after_append(now)
         return effects
 
     def _write_marker(
