@@ -93,6 +93,8 @@ class Serve(Command):
       transactional_ids = ["billing-*"]
       operations = ["read", "write"]    # describe (which these two include), create, delete, alter, describe_configs,
                                         # alter_configs, all
+      [[super_users]]                   # everything, whatever denies it, for example ACLs by request
+      principals = ["User:admin"]
       [[deny]]
       principals = ["*"]
       topics = ["secret-*"]

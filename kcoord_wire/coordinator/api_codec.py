@@ -9,13 +9,15 @@ Laws:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.codec.backend import Buffer
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.apis import APIS
 from kcoord_wire.coordinator.description import shown
+from kcoord_wire.coordinator.security.acls import has_unknown_number
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.api_keys import ApiKey, api_name
 
@@ -28,6 +30,7 @@ MAX_NAME: Final = 0x7FFF - 37
 MAX_NAMES: Final = 20_000
 """Names in one request."""
 
+_OF_ACLS: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.DESCRIBE_ACLS, ApiKey.DELETE_ACLS})
 _RESPONSE_HEAD: Final = struct.Struct(">ii")
 _FLEXIBLE_REQUEST_HEADER: Final = 2  # version of RequestHeader from which it has tagged fields
 _FLEXIBLE_RESPONSE_HEADER: Final = 1  # likewise of ResponseHeader
@@ -91,15 +94,25 @@ def _check_of(api_key: int) -> Callable[[Any, str], None] | None:
     if api_key == ApiKey.JOIN_GROUP:
         return _check_join
     names = APIS[api_key].names.split()
+    if api_key in _OF_ACLS:
+        return partial(_check_acls, names)
     if not names:
         return None
 
-    def check(message: Any, client_id: str) -> None:
-        for name in names:
-            if len(getattr(message, name) or ()) > MAX_NAMES:
-                raise DecodeError("length", 0, name, f"more than {MAX_NAMES} in one request")
+    return partial(_check_names, names)
 
-    return check
+
+def _check_names(names: Sequence[str], message: Any, client_id: str) -> None:
+    for name in names:
+        if len(getattr(message, name) or ()) > MAX_NAMES:
+            raise DecodeError("length", 0, name, f"more than {MAX_NAMES} in one request")
+
+
+def _check_acls(names: Sequence[str], message: Any, client_id: str) -> None:
+    _check_names(names, message, client_id)
+    parts = [part for name in names for part in getattr(message, name)] if names else [message]
+    if any(map(has_unknown_number, parts)):
+        raise DecodeError("range", 0, type(message).__name__, "an element of the type UNKNOWN")
 
 
 def _check_join(message: Any, client_id: str) -> None:

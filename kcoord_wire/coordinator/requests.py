@@ -21,6 +21,7 @@ from functools import cache, partial
 from typing import Any, Final
 
 from kcoord_wire.codec.framing import frame
+from kcoord_wire.coordinator.access import ACCESS_APIS, Access
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import CachedHeartbeat, Connection, PeerLimits
 from kcoord_wire.coordinator.core.apis import refusal
@@ -75,7 +76,7 @@ class Requests:
     """Answers the requests of all connections.
 
     :ivar host: the machines
-    :ivar permissions: who may do what; None allows everything
+    :ivar access: who may do what
     :ivar faults: what goes wrong; None where nothing can
     :ivar rebalances: accounts of rebalances
     :ivar traffic: keeps the frames of connections that are made from now on; None keeps none
@@ -109,7 +110,7 @@ class Requests:
             wrote=lambda sync: metrics.count_sync(sync.seconds, sync.appends),
             pause=pause,
         )
-        self.permissions = permissions
+        self.access = Access(topics.catalog, permissions)
         self.faults = faults
         self._brokers = machine.brokers
         self._routed = self.host.coordinated
@@ -186,7 +187,7 @@ class Requests:
             body.startswith(beat.head, start)
             and body[rest_at:] == beat.rest
             and self.faults is None
-            and self.permissions is None
+            and self.access.permissions is None
             and self._brokers.is_plain
             and (session is None or not _refuses(session, _HEARTBEAT, start))
             and self.host.groups.machine.repeat_heartbeat(beat.message, self._clock())
@@ -200,8 +201,8 @@ class Requests:
         """Give a request, or what the permissions leave of it, to the machine that serves its api."""
         self._token = connection.in_hand = token = self._token + 1
         self._waiting[token] = connection
-        if self.permissions is not None:
-            message = self._permitted(self.permissions, connection, codec, message)
+        if self.access.permissions is not None:
+            message = self._permitted(self.access.permissions, connection, codec, message)
         if message is not None and not self._brokers.is_plain and type(message) in self._routed:
             message = self._route(connection, codec, message)
         if message is None:
@@ -214,7 +215,11 @@ class Requests:
         request = Request(
             token, message, codec.version, connection.client_id, connection.client_host, unique, connection.broker
         )
-        hand_over = partial(self._receive_sasl, connection) if codec.api_key in _SASL_APIS else self.host.submit
+        hand_over: Callable[[Request], None] = self.host.submit
+        if codec.api_key in _SASL_APIS:
+            hand_over = partial(self._receive_sasl, connection)
+        elif codec.api_key in ACCESS_APIS:
+            hand_over = self._answer_access
         hand_over(request)
         while copies > 1:  # the replies to further ones find no connection
             copies -= 1
@@ -224,7 +229,9 @@ class Requests:
         """Return what of a request its client may ask; None if nothing."""
         session = connection.session
         principal = ANONYMOUS if session is None or session.principal is None else session.principal
-        asked, connection.finish = split(permissions, message, codec.version, principal, self._topics.name_of)
+        asked, connection.finish = split(
+            permissions, message, codec.version, principal, self._topics.name_of, connection.host
+        )
         if connection.finish is not None and isinstance(message, ProduceRequest) and message.acks == 0:
             del self._waiting[connection.in_hand]
             connection.close()  # Kafka's only way to report it
@@ -276,6 +283,11 @@ class Requests:
         """A client has gone: its request stays in the group, the response is discarded."""
         if self._waiting.pop(connection.in_hand, None) is not None:
             self._topics.abandon(connection.in_hand)
+
+    # ---- access
+
+    def _answer_access(self, request: Request) -> None:
+        self._send(request.token, self.access.answer(request))
 
     # ---- SASL
 

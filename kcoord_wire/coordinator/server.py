@@ -116,6 +116,7 @@ class Server:
         :raises OSError: a port is taken, or the host is not an address of this machine
         """
         self._host, self._tls = host, tls
+        self.requests.access.load()  # the topics' disk is open by now
         for at, listener in enumerate(self.listeners):
             self._ports.append(await listener.listen(host, port and port + at, tls))
         return self._ports

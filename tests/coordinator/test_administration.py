@@ -337,7 +337,7 @@ def test_sizes_of_partitions(broker: Broker, version: int) -> None:
     assert sizes([]) == {}
 
 
-# ---- DescribeCluster, DescribeTopicPartitions with its cursor, and what there is none of: reassignments, ACLs
+# ---- DescribeCluster, DescribeTopicPartitions with its cursor, and what there is none of: reassignments
 
 UNSET = -(2**31)
 
@@ -448,17 +448,3 @@ def test_one_answer_is_bounded() -> None:
 def test_there_are_no_reassignments(broker: Broker) -> None:
     answer = broker.ask(m.ListPartitionReassignmentsRequest(), 0, m.ListPartitionReassignmentsResponse)
     assert (answer.error_code, answer.topics) == (0, [])
-
-
-def test_there_are_no_acls(broker: Broker) -> None:
-    for version in range(4):
-        described = broker.ask(m.DescribeAclsRequest(), version, m.DescribeAclsResponse)
-        created = broker.ask(
-            m.CreateAclsRequest(creations=[m.CreateAclsRequestAclCreation()] * 2), version, m.CreateAclsResponse
-        )
-        deleted = broker.ask(
-            m.DeleteAclsRequest(filters=[m.DeleteAclsRequestDeleteAclsFilter()]), version, m.DeleteAclsResponse
-        )
-        assert described.error_code == E.SECURITY_DISABLED
-        assert [answer.error_code for answer in created.results] == [E.SECURITY_DISABLED] * 2
-        assert [answer.error_code for answer in deleted.filter_results] == [E.SECURITY_DISABLED]

@@ -71,6 +71,7 @@ class KnownTopics:
     :ivar producer_ids: ids of producers below this may have been given away
     :ivar configs: what was set for brokers and groups
     :ivar compacted: of partitions that were compacted, by their names
+    :ivar kept: what clients have set about access: kind to key to value, as JSON has them
     """
 
     topics: dict[str, KnownTopic] = field(default_factory=dict)
@@ -80,6 +81,7 @@ class KnownTopics:
     producer_ids: int = 0
     configs: dict[Owner, dict[str, str]] = field(default_factory=dict)
     compacted: dict[str, Compacted] = field(default_factory=dict)
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def apply(self, change: Mapping[str, Any]) -> None:
         """Make a change, or several. KeyError, TypeError or ValueError: it is none."""
@@ -107,10 +109,20 @@ class KnownTopics:
                 self._apply_to_partition(change)
             case "producer ids":
                 self.producer_ids = int(change["below"])
+            case "kept":
+                self.keep(change["kind"], change["values"])
             case "configs":
                 self.configs[int(change["kind"]), str(change["name"])] = dict(change["configs"])
             case other:
                 raise ValueError(f"{other!r} is not a change")
+
+    def keep(self, kind: str, values: Mapping[str, Any]) -> None:
+        """Set what clients have set about access; None removes a key."""
+        kept = self.kept.setdefault(kind, {})
+        for key, value in values.items():
+            kept.pop(key, None)
+            if value is not None:
+                kept[key] = value
 
     def _apply_to_partition(self, change: Mapping[str, Any]) -> None:
         match change["change"]:
@@ -160,6 +172,7 @@ class Journal:
         changes += [_configs(owner, configs) for owner, configs in known.configs.items() if configs]
         changes += [{"change": "start", "partition": name, "offset": offset} for name, offset in known.starts.items()]
         changes += [_compacted(name, how_far) for name, how_far in known.compacted.items()]
+        changes += [_kept(kind, values) for kind, values in known.kept.items() if values]
         self._tail = Tail(write_file(self._disk, _NEW, [b"".join(map(_encode, changes))]))
         self._disk.rename(_NEW, _NAME)
         self._disk.sync_names()
@@ -174,6 +187,13 @@ class Journal:
         """
         changes = [_topic(name, topic, created) for name, topic in topics.items()]
         self._write_all(changes + [_configs(owner, own) for owner, own in (configs or {}).items()])
+
+    def kept(self, kind: str, values: Mapping[str, Any]) -> None:
+        """Note what clients have set about access.
+
+        :param values: key to value, None for what is removed
+        """
+        self._write(_kept(kind, values), sync=True)
 
     def deleted(self, names: Iterable[str]) -> None:
         """Note that topics were deleted."""
@@ -231,6 +251,10 @@ def _placement(change: Mapping[str, Any]) -> Placement:
 
 def _configs(owner: Owner, configs: Mapping[str, str]) -> dict[str, Any]:
     return {"change": "configs", "kind": owner[0], "name": owner[1], "configs": configs}
+
+
+def _kept(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"change": "kept", "kind": kind, "values": values}
 
 
 def _compacted(partition: str, how_far: Compacted) -> dict[str, Any]:

@@ -55,12 +55,18 @@ _ERRORS: Final = {
 
 
 def split(
-    permissions: Permissions, request: Any, version: int, principal: str, name_of: Callable[[uuid.UUID], str | None]
+    permissions: Permissions,
+    request: Any,
+    version: int,
+    principal: str,
+    name_of: Callable[[uuid.UUID], str | None],
+    host: str = "",
 ) -> Split:
     """Remove from a request what the principal may not ask.
 
     :param principal: ``User:NAME``, or `ANONYMOUS`
     :param name_of: the name of the topic with an id; ids that it does not know are left for the machine to refuse
+    :param host: its address, for ACLs
     :return: the rest of the request, None if nothing is left; and a function that makes the whole answer from the
         machine's answer (None if nothing was asked), or None if that needs no change. For Produce with acks 0,
         which is never answered, a function means that something was refused: Kafka closes the connection then.
@@ -68,7 +74,7 @@ def split(
     api = api_of(request)
     if api is None:
         return request, None
-    asker = _Asker(permissions, principal, name_of)
+    asker = _Asker(permissions, principal, name_of, host)
     allowed, finish = _SPLITS.get(api.request, _split)(asker, api, request, version)
     change = _CHANGES.get(api.request)
     if allowed is None or change is None:
@@ -82,6 +88,7 @@ class _Asker(NamedTuple):
     permissions: Permissions
     principal: str
     name_of: Callable[[uuid.UUID], str | None]
+    host: str
 
     def may(self, kind: Kind, operation: Operation, item: Any) -> bool:
         """:param item: a name, or a part of a request or response that has one; None for no transactional id"""
@@ -98,7 +105,8 @@ class _Asker(NamedTuple):
             name = self._topic(item)
         if name is None:
             return ErrorCode.NONE
-        is_allowed = self.permissions.allows(self.principal, operation, kind, "" if kind is Kind.CLUSTER else name)
+        named = "" if kind is Kind.CLUSTER else name
+        is_allowed = self.permissions.allows(self.principal, operation, kind, named, self.host)
         return ErrorCode.NONE if is_allowed else _ERRORS[kind]
 
     def _topic(self, part: Any) -> str | None:
@@ -227,7 +235,7 @@ def _refuse_metadata(topic: m.MetadataRequestTopic, version: int, error: int) ->
 def _split_init_producer_id(asker: _Asker, api: Api, request: m.InitProducerIdRequest, version: int) -> Split:
     if request.transactional_id is not None:
         error = asker.error(Kind.TRANSACTION, Operation.WRITE, request.transactional_id)
-    elif asker.permissions.allows_some_topic(asker.principal, Operation.WRITE):
+    elif asker.permissions.allows_some_topic(asker.principal, Operation.WRITE, asker.host):
         error = ErrorCode.NONE
     else:
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

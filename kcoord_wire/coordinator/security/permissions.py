@@ -4,6 +4,8 @@ Laws:
 
 * What no rule allows is refused; a rule that denies wins over any that allows. Allowing read, write or delete allows
   describe; denying them does not deny it.
+* ACLs that clients create are rules like those of a file. Super users may do everything, whatever denies it.
+* Permissions do not change: other ACLs make other permissions.
 
 Sources: Kafka's AclAuthorizer and StandardAuthorizer; KIP-11.
 """
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from kcoord_wire.coordinator.core.apis import Kind, Operation
+from kcoord_wire.coordinator.security.acls import Acl
 from kcoord_wire.kernel.settings import SettingsError, read_rules
 
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -79,12 +82,30 @@ class Permissions:
         topics = ["payments-secret*"]
         operations = ["all"]
 
+        [[super_users]]                     # who may do everything, for example create ACLs
+        principals = ["User:admin"]
+
     What no rule allows is refused, and a rule that denies wins.
+
+    :ivar acls: that clients have created
     """
 
-    def __init__(self, allow: Iterable[Rule], deny: Iterable[Rule] = ()) -> None:
+    def __init__(
+        self,
+        allow: Iterable[Rule] = (),
+        deny: Iterable[Rule] = (),
+        *,
+        super_users: Iterable[str] = (),
+        acls: Iterable[Acl] = (),
+    ) -> None:
+        """
+        :param super_users: principals
+        :param acls: that clients have created
+        """
         self._allow = tuple(allow)
         self._deny = tuple(deny)
+        self._super_users = tuple(super_users)
+        self.acls = tuple(acls)
         self._decide_cached = lru_cache(_REMEMBERED)(self._decide)
 
     @classmethod
@@ -94,25 +115,46 @@ class Permissions:
         :raises SettingsError: it is not TOML, or not of the form above
         :raises OSError: it cannot be read
         """
-        rules = read_rules(path, dict.fromkeys(("allow", "deny"), (*_RULE_KEYS, _CLUSTER_KEY)))
-        return cls(**{kind: [_read_rule(table, where) for where, table in found] for kind, found in rules.items()})
+        keys: dict[str, tuple[str, ...]] = dict.fromkeys(("allow", "deny"), (*_RULE_KEYS, _CLUSTER_KEY))
+        rules = read_rules(path, keys | {"super_users": _RULE_KEYS[:1]})
+        super_users = [name for where, table in rules.pop("super_users") for name in _read_principals(table, where)]
+        made = {kind: [_read_rule(table, where) for where, table in found] for kind, found in rules.items()}
+        return cls(made["allow"], made["deny"], super_users=super_users)
+
+    def with_acls(self, acls: Iterable[Acl]) -> Permissions:
+        """Return these permissions with other ACLs."""
+        return Permissions(self._allow, self._deny, super_users=self._super_users, acls=acls)
 
     # ---- decisions
 
-    def allows(self, principal: str, operation: Operation, kind: Kind, name: str = "") -> bool:
-        """Return whether the principal may do this with a group, topic or transactional id, or with the cluster."""
-        return self._decide_cached(principal, operation, kind, name)
+    def allows(self, principal: str, operation: Operation, kind: Kind, name: str = "", host: str = "") -> bool:
+        """Return whether the principal may do this with a group, topic or transactional id, or with the cluster.
 
-    def allows_some_topic(self, principal: str, operation: Operation) -> bool:
+        :param host: the address from which it does
+        """
+        return self._decide_cached(principal, operation, kind, name, host)
+
+    def allows_some_topic(self, principal: str, operation: Operation, host: str = "") -> bool:
         """Return whether the principal may do this with any topic that could exist."""
         # No topic name contains NUL: it makes a name that only a pattern can match.
-        names = (name.replace("*", "\0") for rule in self._allow for name in rule.topics)
-        return any(self._decide_cached(principal, operation, Kind.TOPIC, name) for name in names)
+        names = [name.replace("*", "\0") for rule in self._allow for name in rule.topics]
+        names += [acl.some_topic for acl in self.acls if acl.allows and acl.some_topic is not None]
+        if _matches(self._super_users, principal):
+            return True
+        return any(self._decide_cached(principal, operation, Kind.TOPIC, name, host) for name in names)
 
-    def _decide(self, principal: str, operation: Operation, kind: Kind, name: str) -> bool:
-        if _covers(self._deny, principal, frozenset((operation,)), kind, name):
+    def _decide(self, principal: str, operation: Operation, kind: Kind, name: str, host: str) -> bool:
+        if _matches(self._super_users, principal):
+            return True
+        acls = [acl for acl in self.acls if acl.concerns(kind, name, principal, host)]
+        itself, implied_by = frozenset((operation,)), _IMPLIED_BY.get(operation, frozenset((operation,)))
+        if any(not acl.allows and acl.has(itself) for acl in acls):
             return False
-        return _covers(self._allow, principal, _IMPLIED_BY.get(operation, frozenset((operation,))), kind, name)
+        if _covers(self._deny, principal, itself, kind, name):
+            return False
+        return any(acl.allows and acl.has(implied_by) for acl in acls) or _covers(
+            self._allow, principal, implied_by, kind, name
+        )
 
 
 def _read_rule(table: dict[str, Any], where: str) -> Rule:
@@ -120,9 +162,7 @@ def _read_rule(table: dict[str, Any], where: str) -> Rule:
     for key in ("principals", "operations"):
         if not texts[key]:
             raise SettingsError(f"{where}.{key}", "missing, or empty")
-    for principal in texts["principals"]:
-        if principal != "*" and not principal.startswith("User:"):
-            raise SettingsError(f"{where}.principals", f"{principal!r} does not begin with User:")
+    _check_principals(texts["principals"], where)
     cluster = table.get(_CLUSTER_KEY, False)
     if not isinstance(cluster, bool):
         raise SettingsError(f"{where}.{_CLUSTER_KEY}", "must be true or false")
@@ -139,6 +179,18 @@ def _read_rule(table: dict[str, Any], where: str) -> Rule:
         *(_read_operation(text, possible, f"{where}.operations") for text in texts["operations"])
     )
     return Rule(texts["principals"], operations, texts["groups"], texts["topics"], cluster, texts["transactional_ids"])
+
+
+def _read_principals(table: dict[str, Any], where: str) -> tuple[str, ...]:
+    found = _read_texts(table.get("principals", []), f"{where}.principals")
+    _check_principals(found, where)
+    return found
+
+
+def _check_principals(principals: Iterable[str], where: str) -> None:
+    for principal in principals:
+        if principal != "*" and not principal.startswith("User:"):
+            raise SettingsError(f"{where}.principals", f"{principal!r} does not begin with User:")
 
 
 def _read_texts(value: Any, where: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import EEXIST
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.brokers import (
@@ -168,6 +168,7 @@ class Catalog:
         self.storage = storage
         self.producer_ids = ProducerIds(storage.journal, known.producer_ids)
         self.configs = known.configs
+        self._known = known
         self._created = known.created
         self._by_name = {topic.name: topic for topic in topics}
         self._by_id = {topic.id: topic for topic in topics}
@@ -345,6 +346,21 @@ class Catalog:
         for log in logs:
             log.rolling = None
         self.configured += any(len(log.segments) > 1 for log in logs)
+
+    def kept(self, kind: str) -> Mapping[str, Any]:
+        """Return what `keep` has kept of a kind: key to value."""
+        return self._known.kept.get(kind, {})
+
+    def keep(self, kind: str, values: Mapping[str, Any]) -> None:
+        """Keep what clients set about access.
+
+        :param values: key to value, as JSON has it; None for what is removed
+        :raises Refused: KAFKA_STORAGE_ERROR (56), and nothing has changed
+        """
+        if values:
+            with disk_work():
+                self.storage.journal.kept(kind, values)
+            self._known.keep(kind, values)
 
     # ---- what requests name
 

@@ -154,9 +154,6 @@ class Topics:
             m.DescribeProducersRequest: self._administration.describe_producers,
             m.DescribeLogDirsRequest: self._administration.describe_log_dirs,
             m.ListPartitionReassignmentsRequest: lambda _: m.ListPartitionReassignmentsResponse(error_message=None),
-            m.DescribeAclsRequest: _no_acls,
-            m.CreateAclsRequest: _no_acls,
-            m.DeleteAclsRequest: _no_acls,
             m.CreateTopicsRequest: self._administration.create_topics,
             m.CreatePartitionsRequest: self._administration.create_partitions,
             m.DescribeConfigsRequest: self.configuration.describe,
@@ -471,7 +468,3 @@ class Topics:
             return refused.error
         grown.append(self._grew(log, base_offset, size, stable))
         return ErrorCode.NONE
-
-
-def _no_acls(request: Request) -> Any:
-    raise Refused(ErrorCode.SECURITY_DISABLED)
