@@ -1,10 +1,12 @@
-"""Who may do what, as clients change it: ACLs.
+"""Who may connect and do what, as clients change it: ACLs and SCRAM credentials.
 
 Laws:
 
 * What a request changes is in the journal of the topics' disk, with one fsync, before it is answered and before it has
   an effect; it has one from the next request on, on every connection. After a restart all of it is there.
-* Without permissions there are no ACLs: SECURITY_DISABLED (54).
+* Without permissions there are no ACLs: SECURITY_DISABLED (54). Without SASL credentials are kept, and of no use.
+* The objects that a coordinator was given do not change. SCRAM credentials of its users can be altered and deleted like
+  those that were set by request; passwords for PLAIN cannot.
 
 Source: kafka `AclApis.scala`, `ControllerApis.scala`.
 """
@@ -19,15 +21,27 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import Refused, refusal
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.security.acls import Acl, create_acls, delete_acls, describe_acls
+from kcoord_wire.coordinator.security.authentication import Credential, Users
 from kcoord_wire.coordinator.security.permissions import Permissions
+from kcoord_wire.coordinator.security.scram import Changes, alter_credentials, describe_credentials
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
-ACCESS_APIS: Final = frozenset(int(key) for key in (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS))
+ACCESS_APIS: Final = frozenset(
+    int(key)
+    for key in (
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    )
+)
 """The apis that `Access` answers."""
 
 _ACLS: Final = "acls"
+_SCRAM: Final = "scram"
 
 
 class Access:
@@ -35,19 +49,33 @@ class Access:
 
     :param catalog: keeps what they change
     :ivar permissions: who may do what; None allows everything
+    :ivar users: who may connect; None for everybody
     """
 
-    def __init__(self, catalog: Catalog, permissions: Permissions | None) -> None:
+    def __init__(self, catalog: Catalog, permissions: Permissions | None, users: Users | None = None) -> None:
         self._catalog = catalog
+        self._given = users
+        self.users = None if users is None else users.copy()
+        self._credentials = self.users or Users.nobody()
         self.permissions = permissions
         self._answers: Mapping[type, Callable[[Any], Any]] = {
             m.CreateAclsRequest: self._create_acls,
             m.DescribeAclsRequest: self._describe_acls,
             m.DeleteAclsRequest: self._delete_acls,
+            m.DescribeUserScramCredentialsRequest: self._describe_credentials,
+            m.AlterUserScramCredentialsRequest: self._alter_credentials,
         }
 
     def load(self) -> None:
         """Take what the catalog has kept."""
+        self._load_acls()
+        changes: Changes = {}
+        for key, text in self._catalog.kept(_SCRAM).items():
+            mechanism, _, name = key.partition(" ")
+            changes[mechanism, name] = Credential.parse(mechanism, text) if text else None
+        self._credentials.alter(changes)
+
+    def _load_acls(self) -> None:
         if self.permissions is not None:
             self.permissions = self.permissions.with_acls(Acl(*json.loads(key)) for key in self._catalog.kept(_ACLS))
 
@@ -68,7 +96,7 @@ class Access:
     def _create_acls(self, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
         response, added = create_acls(frozenset(self._known_acls()), request)
         self._catalog.keep(_ACLS, {json.dumps(acl): True for acl in added})
-        self.load()
+        self._load_acls()
         return response
 
     def _describe_acls(self, request: m.DescribeAclsRequest) -> m.DescribeAclsResponse:
@@ -77,5 +105,23 @@ class Access:
     def _delete_acls(self, request: m.DeleteAclsRequest) -> m.DeleteAclsResponse:
         response, removed = delete_acls(self._known_acls(), request)
         self._catalog.keep(_ACLS, {json.dumps(acl): None for acl in removed})
-        self.load()
+        self._load_acls()
+        return response
+
+    # ---- SCRAM credentials
+
+    def _describe_credentials(
+        self, request: m.DescribeUserScramCredentialsRequest
+    ) -> m.DescribeUserScramCredentialsResponse:
+        return describe_credentials(self._credentials.credentials, request)
+
+    def _alter_credentials(self, request: m.AlterUserScramCredentialsRequest) -> m.AlterUserScramCredentialsResponse:
+        response, changes = alter_credentials(self._credentials.credentials, request)
+        given = {} if self._given is None else self._given.credentials
+        kept: dict[str, str | None] = {}
+        for (mechanism, name), credential in changes.items():
+            deleted = "" if name in given.get(mechanism, ()) else None  # one that was given is there again otherwise
+            kept[f"{mechanism} {name}"] = deleted if credential is None else str(credential)
+        self._catalog.keep(_SCRAM, kept)
+        self._credentials.alter(changes)
         return response

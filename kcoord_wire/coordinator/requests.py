@@ -33,7 +33,7 @@ from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faul
 from kcoord_wire.coordinator.host import Host, HostIO, reload_pause
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, TransactionCounts
-from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, Admission, Session
+from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, Admission, Session, Users
 from kcoord_wire.coordinator.security.authorization import split
 from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions
 from kcoord_wire.coordinator.topics.topics import Topics
@@ -76,7 +76,7 @@ class Requests:
     """Answers the requests of all connections.
 
     :ivar host: the machines
-    :ivar access: who may do what
+    :ivar access: who may connect and do what
     :ivar faults: what goes wrong; None where nothing can
     :ivar rebalances: accounts of rebalances
     :ivar traffic: keeps the frames of connections that are made from now on; None keeps none
@@ -92,6 +92,7 @@ class Requests:
         *,
         transactions: Store,
         limits: PeerLimits,
+        users: Users | None = None,
         permissions: Permissions | None,
         faults: Faults | None,
         pause: Callable[[int], int] = reload_pause,
@@ -110,7 +111,7 @@ class Requests:
             wrote=lambda sync: metrics.count_sync(sync.seconds, sync.appends),
             pause=pause,
         )
-        self.access = Access(topics.catalog, permissions)
+        self.access = Access(topics.catalog, permissions, users)
         self.faults = faults
         self._brokers = machine.brokers
         self._routed = self.host.coordinated

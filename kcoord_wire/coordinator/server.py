@@ -94,13 +94,16 @@ class Server:
             self.scheduler,
             transactions=transactions or Store(MemoryDisk(), TRANSACTIONS),
             limits=limits,
+            users=users,
             permissions=permissions,
             faults=faults,
         )
         self.scheduler.host = self.host = self.requests.host
         self.brokers = machine.brokers
         count = len(self.brokers.endpoints)
-        self._make_listener = partial(Listener, limits, self.metrics, users, self.requests, self.scheduler, share=count)
+        self._make_listener = partial(
+            Listener, limits, self.metrics, self.requests.access.users, self.requests, self.scheduler, share=count
+        )
         self.listeners = [self._make_listener(broker) for broker in range(count)]
         self.states = [BrokerState.RUNNING for _ in self.listeners]
         self._host = ""

@@ -148,8 +148,8 @@ AUTHORISED_AS = {  # in KafkaApis.scala
     "describe each of transactional_ids": "DESCRIBE_TRANSACTIONS LIST_TRANSACTIONS",
     "describe_configs each of resources": "DESCRIBE_CONFIGS",
     "alter_configs each of resources": "ALTER_CONFIGS INCREMENTAL_ALTER_CONFIGS",
-    "describe cluster": "DESCRIBE_ACLS DESCRIBE_LOG_DIRS LIST_PARTITION_REASSIGNMENTS",
-    "alter cluster": "WRITE_TXN_MARKERS CREATE_ACLS DELETE_ACLS",
+    "describe cluster": "DESCRIBE_ACLS DESCRIBE_LOG_DIRS LIST_PARTITION_REASSIGNMENTS DESCRIBE_USER_SCRAM_CREDENTIALS",
+    "alter cluster": "WRITE_TXN_MARKERS CREATE_ACLS DELETE_ACLS ALTER_USER_SCRAM_CREDENTIALS",
     "describe_configs cluster": "LIST_CONFIG_RESOURCES",
 }
 DECIDED_OTHERWISE = (

@@ -592,6 +592,15 @@ _ROWS: Final = (
         each=_READ_TOPIC,
         **_OF_MEMBER,
     ),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, range(1), beside=_TEXT, needs=(_DESCRIBE_CLUSTER,), names="users"),
+    Api(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        range(1),
+        parts="deletions=results upsertions=results",
+        beside={"user": lambda part, version, error: part.name, **_TEXT},
+        needs=(_ALTER_CLUSTER,),
+        names="deletions upsertions",
+    ),
     Api(ApiKey.DESCRIBE_CLUSTER, range(3), beside=_TEXT),
     Api(ApiKey.DESCRIBE_PRODUCERS, range(1), parts="topics.partition_indexes=partitions", each=_READ_TOPIC),
     Api(

@@ -46,6 +46,7 @@ _PLAIN: Final = "PLAIN"
 _SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}  # mechanism -> hash
 _MAX_SCRAM_BYTES: Final = 1024  # preparing a name takes 2 us a byte; the longest escaped one has 765
 _MAX_NAME_BYTES: Final = 255
+_SALT_BYTES: Final = 24
 _MIN_SALT_BYTES: Final = 12  # scramp refuses shorter ones
 _CREDENTIAL: Final = re.compile(r"salt=([^,]+),stored_key=([^,]+),server_key=([^,]+),iterations=([0-9]{1,9})")
 
@@ -78,11 +79,21 @@ class Credential(NamedTuple):
         """
         if mechanism not in _SCRAM:
             raise ValueError(f"{mechanism!r} is none of {', '.join(_SCRAM)}")
-        salt = secrets.token_bytes(24) if salt is None else salt
-        _check_bounds(salt, iterations)
+        salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
         hash_name = _SCRAM[mechanism]
+        _check_bounds(salt, iterations)
         # Java's clients and librdkafka use the password as it is, without SASLprep, and so does this.
         salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+        return cls.of_salted(mechanism, salted, salt, iterations)
+
+    @classmethod
+    def of_salted(cls, mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Self:
+        """Return the credential of a salted password (RFC 5802: ``SaltedPassword``).
+
+        :raises ValueError: iterations outside `MIN_ITERATIONS` to `MAX_ITERATIONS`, or too short a salt
+        """
+        _check_bounds(salt, iterations)
+        hash_name = _SCRAM[mechanism]
         client_key = hmac.digest(salted, b"Client Key", hash_name)
         stored_key = hashlib.new(hash_name, client_key).digest()
         return cls(salt, stored_key, hmac.digest(salted, b"Server Key", hash_name), iterations)
@@ -157,14 +168,49 @@ class Users:
         self._passwords: dict[str, bytes] = {}
         self._credentials: dict[str, dict[str, Credential]] = {mechanism: {} for mechanism in _SCRAM}
         for name, table in tables.items():
-            _take_name(name, where)
+            check_name(name, where)
             if not isinstance(table, dict) or not table:
                 raise SettingsError(f"{where}.{name}", "needs a password or SCRAM credentials")
             for key, value in table.items():
                 self._take_value(name, key, value, f"{where}.{name}.{key}")
+        self._offer()
+
+    def _offer(self) -> None:
         offered = {_PLAIN: self._passwords, **self._credentials}
         self.mechanisms: tuple[str, ...] = tuple(mechanism for mechanism, users in offered.items() if users)
         self._unknown = {mechanism: self._make_unknown(mechanism) for mechanism in _SCRAM}
+
+    @classmethod
+    def nobody(cls) -> Self:
+        """Return no users, to whom `alter` adds some."""
+        users = cls.__new__(cls)
+        users._secret, users._passwords = secrets.token_bytes(32), {}
+        users._credentials = {mechanism: {} for mechanism in _SCRAM}
+        users._offer()
+        return users
+
+    def copy(self) -> Self:
+        """Return users that `alter` changes without these."""
+        made = self.nobody()
+        made._secret = self._secret
+        made._passwords.update(self._passwords)
+        for mechanism, users in self._credentials.items():
+            made._credentials[mechanism].update(users)
+        made._offer()
+        return made
+
+    @property
+    def credentials(self) -> Mapping[str, Mapping[str, Credential]]:
+        """Mechanism to user to SCRAM credential."""
+        return self._credentials
+
+    def alter(self, changes: Mapping[tuple[str, str], Credential | None]) -> None:
+        """Set SCRAM credentials by mechanism and user, or delete them (None). Who is logged in stays so."""
+        for (mechanism, name), credential in changes.items():
+            self._credentials[mechanism].pop(name, None)
+            if credential is not None:
+                self._credentials[mechanism][name] = credential
+        self._offer()
 
     def _take_value(self, name: str, key: str, value: object, where: str) -> None:
         if not isinstance(value, str) or not value:
@@ -188,6 +234,7 @@ class Users:
         """Return keys of no password, with the iterations and salt lengths of existing users."""
         length = hashlib.new(_SCRAM[mechanism]).digest_size
         shapes = {(len(known.salt), known.iterations) for known in self._credentials[mechanism].values()}
+        shapes = shapes or {(_SALT_BYTES, MIN_ITERATIONS)}
         return [
             Credential(bytes(salt_length), secrets.token_bytes(length), secrets.token_bytes(length), iterations)
             for salt_length, iterations in sorted(shapes)
@@ -212,8 +259,11 @@ class Users:
         return shape._replace(salt=seed.digest(1 + len(shape.salt))[1:])
 
 
-def _take_name(name: object, where: str) -> None:
-    """Reject names that SCRAM's preparation changes, so that a name means the same user in every mechanism."""
+def check_name(name: object, where: str) -> None:
+    """Reject names that SCRAM's preparation changes, so that a name means the same user in every mechanism.
+
+    :raises SettingsError: it is none, with `where`
+    """
     if not isinstance(name, str) or not name or len(name.encode()) > _MAX_NAME_BYTES:
         raise SettingsError(where, f"{name!r} is not a user name of 1 to {_MAX_NAME_BYTES} bytes")
     scramp = require("scramp.utils", "serve", "SASL")
