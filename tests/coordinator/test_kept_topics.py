@@ -137,6 +137,14 @@ def test_what_a_crash_leaves_of_a_deleted_topic_is_removed() -> None:
     assert again.fetch(0).high_watermark == 0
 
 
+def test_a_topic_has_another_id_after_all_were_deleted(disk: MemoryDisk) -> None:
+    broker = opened(disk)
+    before = broker.topics.id_of("orders")
+    broker.topics.delete("orders")
+    opened(disk, {})
+    assert opened(disk).topics.id_of("orders") not in (before, None)
+
+
 def test_files_that_cannot_be_removed_are_not_taken_over(caplog: pytest.LogCaptureFixture) -> None:
     disk = VirtualDisk(Random(1))
     broker = opened(disk)

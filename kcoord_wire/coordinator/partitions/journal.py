@@ -109,6 +109,7 @@ class KnownTopics:
                 self._apply_to_partition(change)
             case "producer ids":
                 self.producer_ids = int(change["below"])
+                self.created = int(change.get("created", self.created))
             case "kept":
                 self.keep(change["kind"], change["values"])
             case "configs":
@@ -167,7 +168,7 @@ class Journal:
     def begin(self, known: KnownTopics) -> None:
         """Replace the journal by one that says what is known."""
         changes: list[dict[str, Any]] = [{"change": "format", "number": _FORMAT}]
-        changes.append({"change": "producer ids", "below": known.producer_ids})
+        changes.append({"change": "producer ids", "below": known.producer_ids, "created": known.created})
         changes += [_topic(name, topic, known.created) for name, topic in known.topics.items()]
         changes += [_configs(owner, configs) for owner, configs in known.configs.items() if configs]
         changes += [{"change": "start", "partition": name, "offset": offset} for name, offset in known.starts.items()]
