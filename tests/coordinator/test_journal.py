@@ -63,6 +63,36 @@ def test_topics_survive_a_power_failure(seed: int) -> None:
     assert Journal(disk).load() == EXPECTED
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_gap_in_lines_without_fsync_is_from_a_crash(seed: int) -> None:
+    disk = VirtualDisk(Random(seed))
+    journal = filled(disk)
+    for offset in range(13, 40):
+        journal.start_moved("orders-1", offset)
+    assert disk.sizes()[NAME] > 4 * SECTOR
+    disk.crash()
+    loaded = Journal(disk).load()
+    assert loaded.topics == EXPECTED.topics
+    assert loaded.starts["orders-1"] in range(12, 40)
+
+
+def test_a_damaged_line_that_was_durable_is_an_error() -> None:
+    disk = MemoryDisk()
+    journal = filled(disk)
+    durable = disk.sizes()[NAME]
+    for offset in range(13, 16):
+        journal.start_moved("orders-1", offset)
+    whole = content(disk)[NAME]
+    for at, is_error in ((durable - 9, True), (durable + 9, False)):
+        bad = bytearray(whole)
+        bad[at] ^= 1
+        if is_error:
+            with pytest.raises(CorruptLogError, match="the checksum is wrong"):
+                Journal(disk_of({NAME: bytes(bad)})).load()
+        else:
+            assert Journal(disk_of({NAME: bytes(bad)})).load() == EXPECTED
+
+
 def test_a_torn_last_line_is_left_out_other_damage_is_an_error() -> None:
     disk = MemoryDisk()
     journal = filled(disk)

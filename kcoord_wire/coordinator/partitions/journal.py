@@ -5,8 +5,10 @@ Laws:
 * A topic that was created, changed or deleted, and a config that was altered, is durable (fsync) before that is
   answered. Starts of logs and leader epochs are given to the disk without fsync, like the records.
 * What a request changes is one line, with one write and one fsync: after a crash all of it is known, or nothing.
-* A line is a change, or several, as JSON behind its CRC-32. The last write may be torn by a crash, and is left out: no
-  whole line follows it. Any other damage is a `CorruptLogError`, and no file is touched.
+* A line is a change, or several, as JSON behind its CRC-32. A crash may tear the last write, and of lines that are not
+  fsynced leave later ones without earlier ones: each says up to which byte the file was durable. What is not whole from
+  there on is left out with all that follows. Any other damage is a `CorruptLogError`, and no file is touched.
+* A line that is to be durable is written when all before it are: none is behind a gap.
 * `Journal.begin` replaces the journal by one that has the present state alone, or leaves the old one.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -27,6 +29,7 @@ _NAME: Final = "topics.journal"
 _NEW: Final = "topics.journal.new"
 _FORMAT: Final = 1
 _CRC_DIGITS: Final = 8
+_SYNCED: Final = "synced"  # of a line without fsync: bytes that were durable before it
 
 
 Owner = tuple[int, str]
@@ -142,6 +145,7 @@ class Journal:
         self._disk = disk
         self._file: DiskFile | None = None
         self._tail = Tail()
+        self._synced = 0  # bytes that are durable
 
     def load(self) -> KnownTopics:
         """Read what is known.
@@ -159,7 +163,7 @@ class Journal:
             try:
                 known.apply(_decode(line))
             except (ValueError, KeyError, TypeError, IndexError) as error:
-                if not any(map(_is_whole, lines[number:])):
+                if _is_from_crash(lines[number:], position):
                     break
                 raise CorruptLogError(_NAME, position, f"not a change: {error}") from None
             position += len(line)
@@ -174,7 +178,8 @@ class Journal:
         changes += [{"change": "start", "partition": name, "offset": offset} for name, offset in known.starts.items()]
         changes += [_compacted(name, how_far) for name, how_far in known.compacted.items()]
         changes += [_kept(kind, values) for kind, values in known.kept.items() if values]
-        self._tail = Tail(write_file(self._disk, _NEW, [b"".join(map(_encode, changes))]))
+        self._synced = write_file(self._disk, _NEW, [b"".join(map(_encode, changes))])
+        self._tail = Tail(self._synced)
         self._disk.rename(_NEW, _NAME)
         self._disk.sync_names()
         self._file = self._disk.open(_NAME)
@@ -223,7 +228,13 @@ class Journal:
 
     def _write(self, change: Mapping[str, Any], *, sync: bool) -> None:
         assert self._file is not None, "the journal has begun"
-        self._tail.write(self._file, _encode(change), sync=sync)
+        if not sync:
+            self._tail.write(self._file, _encode({**change, _SYNCED: self._synced}), sync=False)
+            return
+        if self._synced < self._tail.size:
+            self._file.sync()
+        self._tail.write(self._file, _encode(change), sync=True)
+        self._synced = self._tail.size
 
     def close(self) -> None:
         """Close the file."""
@@ -266,6 +277,21 @@ def _compacted(partition: str, how_far: Compacted) -> dict[str, Any]:
 def _encode(change: Mapping[str, Any]) -> bytes:
     text = json.dumps(change, separators=(",", ":")).encode()
     return b"%0*x %s\n" % (_CRC_DIGITS, crc32(text), text)
+
+
+def _is_from_crash(lines: Sequence[bytes], position: int) -> bool:
+    """Return whether a crash can have left these lines, the first of which is no change.
+
+    :param position: of the first one in the file
+    """
+    if _is_whole(lines[0]):
+        return False
+    at = position
+    for line in lines:
+        if _is_whole(line) and _decode(line).get(_SYNCED, at) > position:
+            return False
+        at += len(line)
+    return True
 
 
 def _is_whole(line: bytes) -> bool:
