@@ -137,6 +137,22 @@ def test_what_a_crash_leaves_of_a_deleted_topic_is_removed() -> None:
     assert again.fetch(0).high_watermark == 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_power_failure_brings_no_deleted_records_back(seed: int) -> None:
+    disk = VirtualDisk(Random(seed))
+    opened(disk).produce(batch(b"old"))
+    broker = opened(disk)  # which makes the folder durable
+    folder = disk.folder("orders-0")
+    folder.open(FIRST).sync()  # as the operating system does some time
+    folder.sync_names()
+    broker.topics.delete("orders")
+    broker.topics.create("orders", 2)
+    disk.crash()
+    again = opened(disk)
+    assert again.fetch(0).high_watermark == 0
+    assert again.produce(batch(b"new")).base_offset == 0
+
+
 def test_a_topic_has_another_id_after_all_were_deleted(disk: MemoryDisk) -> None:
     broker = opened(disk)
     before = broker.topics.id_of("orders")

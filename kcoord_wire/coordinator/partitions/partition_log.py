@@ -593,8 +593,11 @@ class PartitionLog:
         self.epochs.forget_before(offset)
         self._producers.forget_before(offset)
 
-    def remove(self) -> None:
-        """Remove all records: the topic is deleted. OSError: the disk fails, and files are left."""
+    def remove(self) -> bool:
+        """Remove all records: the topic is deleted. OSError: the disk fails, and files are left.
+
+        :returns: whether it had a folder, whose removal is not durable yet
+        """
         segments, self._segments = self._segments, []
         for segment in segments:
             segment.close()
@@ -602,6 +605,7 @@ class PartitionLog:
         self.size = 0
         if self._folder is not None:
             self._storage.disk.remove_folder(self.name)
+        return self._folder is not None
 
     # ---- the disk
 

@@ -162,6 +162,8 @@ class Catalog:
         deleted = {name for name in folders if _topic_of(name) in known.deleted}
         for name in deleted:
             storage.disk.remove_folder(name)
+        if deleted:  # before the journal forgets that they are of deleted topics
+            storage.disk.sync_names()
         known.deleted.clear()
         storage.journal.begin(known)
         storage.adopt(logs)
@@ -256,16 +258,28 @@ class Catalog:
         for topic in topics:
             del self._by_name[topic.name], self._by_id[topic.id]
             self.changes += 1
-            for log in topic.logs:
-                self._remove(log)
+        self._remove([log for topic in topics for log in topic.logs])
         return topics
 
-    def _remove(self, log: PartitionLog) -> None:
+    def _remove(self, logs: Iterable[PartitionLog]) -> None:
+        """Remove records, durably: a loss of power must not bring them back to a topic that gets the name."""
+        removed: list[PartitionLog] = []
+        for log in logs:
+            with self._kept_on_error([log]):
+                if log.remove():
+                    removed.append(log)
+        if removed:
+            with self._kept_on_error(removed):
+                self.storage.disk.sync_names()
+
+    @contextmanager
+    def _kept_on_error(self, logs: Sequence[PartitionLog]) -> Iterator[None]:
         try:
-            log.remove()
+            yield
         except OSError as error:
-            self._foreign.add(log.name)
-            _log.error("files of the deleted topic %s cannot be removed before the next start: %s", log.topic, error)
+            self._foreign.update(log.name for log in logs)
+            for topic in sorted({log.topic for log in logs}):
+                _log.error("files of the deleted topic %s cannot be removed before the next start: %s", topic, error)
 
     def raise_epochs(self, leaders: Leaders, partitions: Iterable[int]) -> None:
         """Begin a new leader epoch of partitions that have another leader now."""
