@@ -16,11 +16,12 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kcoord_wire.codec.framing import Framer
 from kcoord_wire.coordinator.api_codec import ApiCodec
 from kcoord_wire.coordinator.core.apis import Finish
+from kcoord_wire.coordinator.core.groups import Pulse
 from kcoord_wire.coordinator.fault_injection import FaultedExchange
 from kcoord_wire.coordinator.metrics import Metrics, first_error
 from kcoord_wire.coordinator.oversized import RequestFramer
@@ -28,12 +29,16 @@ from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.security.authentication import Session
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel import peers
-from kcoord_wire.messages.heartbeat import HeartbeatRequest
 
 HELD: Final = -1
 """The token of a request that a fault, or a failed authentication, holds back."""
 
+REQUEST_ID: Final = slice(8, 12)
+"""The correlation id in the frame of a request, which has its size, api key and version before."""
+
 _log = logging.getLogger("kcoord_wire.coordinator")
+
+Repeat = Callable[["Connection", "CachedHeartbeat", bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +64,20 @@ class PeerLimits(peers.PeerLimits):
     unauthenticated_ms: int = 30_000
 
 
-class CachedHeartbeat(NamedTuple):
+@dataclass(slots=True, eq=False)
+class CachedHeartbeat:
     """A Heartbeat, to be recognised when it comes again: a member sends the same one until the next rebalance.
 
-    :ivar head: the request's api key and version; the correlation id, which differs, follows
-    :ivar rest: the request from the client id on
-    :ivar message: what it says
-    :ivar before: what the answer without an error has before the correlation id
+    :ivar head: the frame until the correlation id, which differs each time
+    :ivar rest: the frame after it
+    :ivar pulse: knows whether the answer is still the same
+    :ivar before: what the answer has before the correlation id
     :ivar after: what it has after it
     """
 
     head: bytes
     rest: bytes
-    message: HeartbeatRequest
+    pulse: Pulse
     before: bytes
     after: bytes
 
@@ -80,8 +86,9 @@ class Connection(peers.FramedPeer):
     """One client. The frame in hand is a request, by its token.
 
     :param owner: the listener that has accepted it
+    :param repeat: answers the last Heartbeat again; see `Requests.repeat`
     :param limits: its owner's
-    :ivar beat: the last Heartbeat that was read; None before
+    :ivar beat: the last Heartbeat, if it was answered without an error; else None
     :ivar broker: the one that it leads to
     :ivar client_host: the peer's address, as Kafka writes it: ``/127.0.0.1``
     :ivar codec: of the request in hand, or of the last one
@@ -93,13 +100,16 @@ class Connection(peers.FramedPeer):
     """
 
     __slots__ = (
-        "_metrics", "_scheduler", "beat", "broker", "client_host", "client_id", "codec", "correlation_id", "exchange",
-        "finish", "session",
+        "_metrics", "_repeat", "_scheduler", "beat", "broker", "client_host", "client_id", "codec", "correlation_id",
+        "exchange", "finish", "session",
     )  # fmt: skip
     limits: PeerLimits
 
-    def __init__(self, owner: peers.PeerOwner, metrics: Metrics, scheduler: Scheduler, broker: int) -> None:
+    def __init__(
+        self, owner: peers.PeerOwner, repeat: Repeat, metrics: Metrics, scheduler: Scheduler, broker: int
+    ) -> None:
         super().__init__(owner, owner.limits.max_frame_size)
+        self._repeat = repeat
         self._metrics = metrics
         self._scheduler = scheduler
         self.broker = broker
@@ -115,6 +125,15 @@ class Connection(peers.FramedPeer):
     # ---- requests in
 
     def data_received(self, data: bytes) -> None:
+        beat = self.beat
+        if (
+            beat is not None
+            and data[REQUEST_ID.stop :] == beat.rest
+            and data.startswith(beat.head)
+            and self._framer is self.in_hand is None
+            and self._repeat(self, beat, data)
+        ):
+            return
         super().data_received(data)
         self._scheduler.settle_soon()
 

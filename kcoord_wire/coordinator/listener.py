@@ -59,7 +59,7 @@ class Listener(Peers[Connection]):
     ) -> None:
         super().__init__(limits, _log, metrics.peers)
         self._requests = requests
-        self._of_connection = (self, metrics, scheduler, broker)
+        self._of_connection = (self, requests.repeat, metrics, scheduler, broker)
         self.receive = requests.receive
         self._forget = requests.forget
         self._users = users

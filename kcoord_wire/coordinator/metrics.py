@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.kernel.metrics import Exporter, Value, family
 from kcoord_wire.kernel.peers import PeerCounters
-from kcoord_wire.protocol.api_keys import api_name
+from kcoord_wire.protocol.api_keys import ApiKey, api_name
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -127,17 +127,20 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def buckets(self) -> list[tuple[str, float]]:
-        """Return cumulative counts by upper bound, as Prometheus expects them."""
-        so_far, buckets = 0, []
+    def buckets(self, more: int = 0) -> list[tuple[str, float]]:
+        """Return cumulative counts by upper bound, as Prometheus expects them.
+
+        :param more: values in the first bucket, besides those that were counted
+        """
+        so_far, buckets = more, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), list(self.counts), strict=True):
             so_far += count
             buckets.append((bound, float(so_far)))
         return buckets
 
-    def sample(self) -> Value:
-        """Return the buckets and the sum, for `family`."""
-        return self.buckets(), self.total
+    def sample(self, more: int = 0) -> Value:
+        """Return the buckets and the sum, for `family`; see `buckets`."""
+        return self.buckets(more), self.total
 
 
 class GroupCounts(NamedTuple):
@@ -182,6 +185,7 @@ class Metrics(Exporter):
         self.read_log_bytes: Callable[[], int] = lambda: 0
         self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._latencies: defaultdict[int, Histogram] = defaultdict(Histogram)
+        self._repeated = 0
         self._rebalances: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._removed: defaultdict[str, int] = defaultdict(int)
         self._durations = {phase: Histogram() for phase in ("join", "sync", "whole")}
@@ -196,6 +200,18 @@ class Metrics(Exporter):
         """
         self._requests[api_key, error_code] += 1
         self._latencies[api_key].observe(seconds)
+
+    def count_repeated(self, received: int, sent: int) -> None:
+        """Count a Heartbeat that was answered as the one before on its connection, which `count_request` has counted.
+        It was answered as it came: in the time of the first bucket, which is not added up.
+
+        :param received: bytes of its frame
+        :param sent: bytes of its answer's
+        """
+        peers = self.peers
+        peers.received_bytes += received
+        peers.sent_bytes += sent
+        self._repeated += 1
 
     def count_sync(self, seconds: float, appends: int) -> None:
         """Count a write to the log."""
@@ -224,9 +240,15 @@ class Metrics(Exporter):
         yield counter("connections_closed", "Connections closed by the server", _labelled(peers.closed), "reason")
         yield counter("received_bytes", "Bytes of requests", {(): peers.received_bytes})
         yield counter("sent_bytes", "Bytes of responses", {(): peers.sent_bytes})
-        requests = {(api_name(key), _error_name(code)): count for (key, code), count in list(self._requests.items())}
+        repeated = {int(ApiKey.HEARTBEAT): self._repeated}
+        requests = {
+            (api_name(key), _error_name(code)): count + (0 if code else repeated.get(key, 0))
+            for (key, code), count in list(self._requests.items())
+        }
         yield counter("requests", "Responses", requests, "api", "error")
-        latencies = {(api_name(key),): latency.sample() for key, latency in list(self._latencies.items())}
+        latencies = {
+            (api_name(key),): latency.sample(repeated.get(key, 0)) for key, latency in list(self._latencies.items())
+        }
         yield histogram("request_seconds", "From a request to its response", latencies, "api")
         yield gauge("groups", "Groups", {(state,): count for state, count in groups.items()}, "state")
         yield gauge("members", "Members of all groups", {(): members})

@@ -6,8 +6,8 @@ Laws:
   routing; the response passes routing, permissions and faults on its way back.
 * An answer that promises durability leaves after the append it waits for is on disk (host.py).
 * Without faults, permissions, SASL and other brokers a request costs nothing for them.
-* A Heartbeat with the bytes of the last one on its connection is not read again. It is answered likewise if the machine
-  says that nothing has changed, else it takes the way of any request.
+* A Heartbeat with the bytes of the last one on its connection is not read again: it is answered likewise while the
+  member's `Pulse` says that nothing has changed, and takes the way of any request else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Final
 from kcoord_wire.codec.framing import frame
 from kcoord_wire.coordinator.access import ACCESS_APIS, Access
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
-from kcoord_wire.coordinator.connection import CachedHeartbeat, Connection, PeerLimits
+from kcoord_wire.coordinator.connection import REQUEST_ID, CachedHeartbeat, Connection, PeerLimits
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.brokers import route
 from kcoord_wire.coordinator.core.events import Request
@@ -39,7 +39,7 @@ from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.traffic import Traffic
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.messages.heartbeat import HeartbeatResponse
+from kcoord_wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
@@ -51,7 +51,7 @@ _SASL_APIS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHE
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _VERSION_BITS: Final = 16
-_ID: Final = slice(4, 8)  # the correlation id: in a request's header, and in a response's frame
+_ID: Final = slice(4, 8)  # the correlation id in a response's frame
 
 
 @cache
@@ -131,8 +131,6 @@ class Requests:
 
     def receive(self, connection: Connection, body: bytes, start: int) -> None:
         """Handle a request, whose header begins at `start` in `body`. Errors as `PeerOwner.receive`."""
-        if connection.beat is not None and self._beats_again(connection, connection.beat, body, start):
-            return
         session = connection.session
         if session is not None and session.raw:
             self._receive_token(connection, session, body[start:])
@@ -158,9 +156,7 @@ class Requests:
         if codec.check is not None:
             codec.check(message, client_id)
         if api_key == _HEARTBEAT:
-            before, after = _alive(version)
-            head, rest = body[start : start + _ID.start], body[start + _ID.stop :]
-            connection.beat = CachedHeartbeat(head, rest, message, before, after)
+            connection.beat = self._cached(body, start, message, version)
         if self.faults is None:
             self.submit(connection, codec, message)
         else:
@@ -180,23 +176,43 @@ class Requests:
             raise NotServedError(api_key, version, client_id, start)
         raise DecodeError("version", start, "RequestHeader", f"api {api_key} has no version {version}")
 
-    def _beats_again(self, connection: Connection, beat: CachedHeartbeat, body: bytes, start: int) -> bool:
-        """Answer a request that is the last Heartbeat again, if the answer is the same; return whether it was."""
-        session = connection.session
-        id_at, rest_at = start + _ID.start, start + _ID.stop
-        is_answered = (
-            body.startswith(beat.head, start)
-            and body[rest_at:] == beat.rest
-            and self.faults is None
-            and self.access.permissions is None
-            and self._brokers.is_plain
-            and (session is None or not _refuses(session, _HEARTBEAT, start))
-            and self.host.groups.machine.repeat_heartbeat(beat.message, self._clock())
-        )
-        if is_answered:
-            self._metrics.count_request(_HEARTBEAT, 0, time.monotonic() - connection.active_at)
-            connection.write(beat.before + body[id_at:rest_at] + beat.after)
-        return is_answered
+    def _cached(self, body: bytes, start: int, message: HeartbeatRequest, version: int) -> CachedHeartbeat | None:
+        """Return a Heartbeat that has come for the first time; None if it may not be answered like this again.
+
+        Where clients need permissions, these are asked each time. Where there are several brokers, `Leaders` says of
+        each request whether it has come to the right one.
+        """
+        machine = self.host.groups.machine
+        if self.access.permissions is not None or not self._brokers.is_plain:
+            return None
+        pulse = machine.pulse(message)
+        if pulse is None:
+            return None
+        frame_of = frame(body[start:])
+        before, after = _alive(version)
+        return CachedHeartbeat(frame_of[: REQUEST_ID.start], frame_of[REQUEST_ID.stop :], pulse, before, after)
+
+    def repeat(self, connection: Connection, beat: CachedHeartbeat, data: bytes) -> bool:
+        """Answer the last Heartbeat of a connection, which has come again and is the next in turn. Return False, and do
+        nothing, if it is to be handled as any request.
+
+        :param data: its frame
+        """
+        transport, session = connection.transport, connection.session
+        if (
+            connection.is_choked
+            or transport is None
+            or transport.is_closing()
+            or self.faults is not None
+            or (session is not None and session.admission(_HEARTBEAT) is not Admission.SERVE)
+            or not beat.pulse.goes_on(self._clock())
+        ):
+            return False
+        connection.active_at = time.monotonic()
+        answer = beat.before + data[REQUEST_ID] + beat.after
+        self._metrics.count_repeated(len(data), len(answer))
+        transport.write(answer)
+        return True
 
     def submit(self, connection: Connection, codec: ApiCodec, message: Any, copies: int = 1) -> None:
         """Give a request, or what the permissions leave of it, to the machine that serves its api."""

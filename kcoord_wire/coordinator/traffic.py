@@ -129,6 +129,10 @@ class TappedConnection(Connection):
         self._traffic.closed(self._number)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        self.beat = None  # each frame is read, so that it is kept
+        super().data_received(data)
+
     def _keep_request(self, _: object, data: bytes, start: int) -> None:
         self._api_key = _NO_API if self.is_unauthenticated else int.from_bytes(data[start : start + 2], "big")
         if self._api_key in self._traffic.apis:

@@ -315,7 +315,9 @@ def test_every_request_of_a_member_restarts_its_session(script: Script, sign: st
         script.heartbeat(leader)
     elif sign == "repeated heartbeat":
         beat = m.HeartbeatRequest(group_id=script.group_id, generation_id=1, member_id=leader)
-        assert script.machine.repeat_heartbeat(beat, script.now)
+        pulse = script.machine.pulse(beat)
+        assert pulse is not None
+        assert pulse.goes_on(script.now)
     elif sign == "commit":
         script.commit(1, member_id=leader, generation=1)
     elif sign == "sync":

@@ -62,14 +62,16 @@ def test_what_the_server_counts() -> None:
     for _ in range(3):
         metrics.count_request(12, 0, 0.0002)
     metrics.count_request(12, 27, 0.002)
+    metrics.count_repeated(30, 7)
+    metrics.count_repeated(30, 7)
     metrics.count_request(999, 999, 400.0)
     metrics.count_sync(0.003, 17)
     seen = samples(metrics)
     assert seen["kcoord_connections",] == 3
     assert seen["kcoord_connections_accepted_total",] == 10
     assert seen["kcoord_connections_closed_total", "idle"] == 2
-    assert seen["kcoord_received_bytes_total",] == 100
-    assert seen["kcoord_sent_bytes_total",] == 200
+    assert seen["kcoord_received_bytes_total",] == 160
+    assert seen["kcoord_sent_bytes_total",] == 214
     assert seen["kcoord_faults_total", "drop"] == 1
     assert seen["kcoord_groups", "Stable"] == 4
     assert seen["kcoord_members",] == 12
@@ -77,12 +79,12 @@ def test_what_the_server_counts() -> None:
     assert seen["kcoord_transactions_begun_total",] == 9
     assert seen["kcoord_transactions_ended_total", "committed"] == 6
     assert seen["kcoord_transactions_ended_total", "timed out"] == 1
-    assert seen["kcoord_requests_total", "Heartbeat", "NONE"] == 3
+    assert seen["kcoord_requests_total", "Heartbeat", "NONE"] == 5
     assert seen["kcoord_requests_total", "Heartbeat", "REBALANCE_IN_PROGRESS"] == 1
     assert seen["kcoord_requests_total", "UnknownApi999", "999"] == 1
-    assert seen["kcoord_request_seconds_bucket", "Heartbeat", "0.0001"] == 0
-    assert seen["kcoord_request_seconds_bucket", "Heartbeat", "0.0005"] == 3
-    assert seen["kcoord_request_seconds_bucket", "Heartbeat", "+Inf"] == 4
+    assert seen["kcoord_request_seconds_bucket", "Heartbeat", "0.0001"] == 2
+    assert seen["kcoord_request_seconds_bucket", "Heartbeat", "0.0005"] == 5
+    assert seen["kcoord_request_seconds_bucket", "Heartbeat", "+Inf"] == 6
     assert seen["kcoord_request_seconds_count", "UnknownApi999"] == 1
     assert seen["kcoord_request_seconds_sum", "Heartbeat"] == pytest.approx(0.0026)
     assert seen["kcoord_sync_seconds_count",] == 1

@@ -22,7 +22,7 @@ from kcoord_wire.coordinator.core.events import (
     Request,
     Resign,
 )
-from kcoord_wire.coordinator.core.groups import Group
+from kcoord_wire.coordinator.core.groups import Group, Pulse
 from tests.support.driven import Driven
 
 TOPICS = {"orders": 12, "payments": 8}
@@ -107,6 +107,7 @@ class Script(Driven):
         self.after: dict[int, int] = {}
         self.log: list[list[LogRecord]] = []
         self.accounts: list[tuple[Phase, RebalanceAccount]] = []
+        self.pulses: dict[str, Pulse] = {}
         self._versions: dict[int, int] = {}
         self._token = 0
         if self.load:
@@ -202,9 +203,15 @@ class Script(Driven):
         message = m.HeartbeatRequest(
             group_id=self.group_id, generation_id=generation, member_id=member_id, group_instance_id=instance
         )
+        kept = self.pulses.get(repr(message))
+        goes_on = kept is not None and kept.goes_on(self.now)
         code = int(self.ask(message).error_code)
+        assert not (goes_on and code), "a pulse goes on while the answer is another one"
+        pulse = self.machine.pulse(message)
         is_classic = isinstance(self.machine.groups.get(self.group_id), Group)
-        assert self.machine.repeat_heartbeat(message, self.now) == (code == 0 and is_classic)
+        assert (pulse is not None) == (code == 0 and is_classic)
+        if pulse is not None:
+            self.pulses[repr(message)] = pulse
         return code
 
     def leave(self, *member_ids: str, version: int | None = None) -> Any:

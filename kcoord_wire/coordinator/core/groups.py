@@ -17,6 +17,7 @@ Laws:
   has left, which of two protocols with equal votes wins, in which order members are listed), that order decides.
 * Counts that decide whether a join is complete are kept up to date, never recounted: a join costs the same in a group
   of ten and of ten thousand.
+* While `Group.changes` stays, so does the answer to each Heartbeat of its members.
 * Writing to the log and reading are inverse: `replay` returns what the other functions have written. A group with
   members comes back Stable, with the chosen protocol of each member only (Kafka's `GroupMetadataManager`).
 """
@@ -282,6 +283,8 @@ class Member:
 class Group(BaseGroup):
     """A group of the classic protocol.
 
+    :ivar changes: how often its state or generation has changed, or a member was removed or given another id: what
+        the answer to a Heartbeat depends on
     :ivar protocol_type: None for a group that never had a member (offsets only)
     :ivar protocol: the assignor of the current generation; None in a group without members
     :ivar leader_id: the member that computes the assignment; None in a group without members
@@ -299,6 +302,7 @@ class Group(BaseGroup):
 
     __slots__ = (
         "_offered",
+        "changes",
         "filling",
         "filling_grew",
         "generation_id",
@@ -321,6 +325,7 @@ class Group(BaseGroup):
     def __init__(self, group_id: str, now: int) -> None:
         super().__init__(group_id, now)
         self.state = State.EMPTY
+        self.changes = 0
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -344,6 +349,7 @@ class Group(BaseGroup):
         """
         self.state = target_of(TRANSITIONS, self.state, move, f"group {self.group_id!r}")
         self.state_since = now
+        self.changes += 1
 
     @property
     def all_joined(self) -> bool:
@@ -370,6 +376,7 @@ class Group(BaseGroup):
         """Remove a member or a pending id, and return the member. If it led, the first of the other members leads."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            self.changes += 1
             self._withdraw(member)
             if member.group_instance_id is not None:
                 del self.instances[member.group_instance_id]
@@ -385,6 +392,7 @@ class Group(BaseGroup):
         """Give a static member another id; its place in the order is the last."""
         old = member.member_id
         del self.members[old]
+        self.changes += 1
         self.members[member_id] = member
         member.member_id = member_id
         assert member.group_instance_id is not None, "only static members are renamed"
@@ -529,6 +537,32 @@ class Group(BaseGroup):
         self.move(Move.RESIGN, now)
         sessions = [member.session for member in self.members.values()]
         events.cancel(self.join_timer, self.sync_timer, *self.pending.values(), *sessions)
+
+
+class Pulse:
+    """Knows whether a Heartbeat that a member has sent is still answered without an error.
+
+    :param group: the member's group, in a state in which it is
+    """
+
+    __slots__ = ("_changes", "_group", "_member")
+
+    def __init__(self, group: Group, member: Member) -> None:
+        self._group = group
+        self._member = member
+        self._changes = group.changes
+
+    def goes_on(self, now: int) -> bool:
+        """Postpone the end of the member's session, as the Heartbeat does, and return True; return False, and change
+        nothing, if the answer may be another one, or more is to be done."""
+        session = self._member.session
+        if self._changes != self._group.changes or session is None:
+            return False
+        until = now + self._member.session_timeout_ms
+        if until < session.when or session.action is None:
+            return False
+        session.when = until
+        return True
 
 
 _NO_TIME: Final = -1  # in records of old versions, which lack the field

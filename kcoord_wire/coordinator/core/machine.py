@@ -41,6 +41,7 @@ from kcoord_wire.coordinator.core.groups import (
     Member,
     Move,
     Protocols,
+    Pulse,
     State,
     Subscribed,
     TopicNames,
@@ -355,17 +356,15 @@ class GroupMachine(RebalancingMachine):
         """Answer a Heartbeat for what is not a classic group."""
         self._find(request, message.group_id)
 
-    def repeat_heartbeat(self, message: m.HeartbeatRequest, now: int) -> bool:
-        """Do what `handle` does with a Heartbeat that is answered without an error, and return True; return False, and
-        change nothing, if it is not. For hosts that get the same Heartbeat time and again."""
-        group = self.groups.get(message.group_id)
-        if self._unavailable is not None or not isinstance(group, Group) or group.state is State.PREPARING:
-            return False
+    def pulse(self, message: m.HeartbeatRequest) -> Pulse | None:
+        """Return what knows for how long a Heartbeat is answered without an error; None if it is not even now, or its
+        group is not of the classic protocol. For hosts that get the same Heartbeat time and again."""
+        group = self._classic(message.group_id)
+        if self._unavailable is not None or group is None or group.state is State.PREPARING:
+            return None
         if group.check_member(message.member_id, message.group_instance_id, message.generation_id):
-            return False
-        self._effects.now = now
-        self._keep_alive(group, group.members[message.member_id])
-        return True
+            return None
+        return Pulse(group, group.members[message.member_id])
 
     def _leave(self, request: events.Request, message: m.LeaveGroupRequest) -> None:
         if not message.group_id:
