@@ -38,7 +38,7 @@ REQUEST_ID: Final = slice(8, 12)
 
 _log = logging.getLogger("kcoord_wire.coordinator")
 
-Repeat = Callable[["Connection", "CachedHeartbeat", bytes], bool]
+Repeat = Callable[["Connection", "CachedHeartbeat", bytes], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +125,16 @@ class Connection(peers.FramedPeer):
     # ---- requests in
 
     def data_received(self, data: bytes) -> None:
-        beat = self.beat
+        beat, transport = self.beat, self.transport
         if (
             beat is not None
+            and transport is not None
             and data[REQUEST_ID.stop :] == beat.rest
             and data.startswith(beat.head)
-            and self._framer is self.in_hand is None
-            and self._repeat(self, beat, data)
+            and self._framer is self.in_hand is None  # it is the next in turn
+            and (answer := self._repeat(self, beat, data)) is not None
         ):
+            transport.write(answer)
             return
         super().data_received(data)
         self._scheduler.settle_soon()

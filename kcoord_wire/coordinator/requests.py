@@ -192,9 +192,9 @@ class Requests:
         before, after = _alive(version)
         return CachedHeartbeat(frame_of[: REQUEST_ID.start], frame_of[REQUEST_ID.stop :], pulse, before, after)
 
-    def repeat(self, connection: Connection, beat: CachedHeartbeat, data: bytes) -> bool:
-        """Answer the last Heartbeat of a connection, which has come again and is the next in turn. Return False, and do
-        nothing, if it is to be handled as any request.
+    def repeat(self, connection: Connection, beat: CachedHeartbeat, data: bytes) -> bytes | None:
+        """Return the answer to the last Heartbeat of a connection, which has come again and is the next in turn; None,
+        and nothing has happened, if it is to be handled as any request.
 
         :param data: its frame
         """
@@ -207,12 +207,11 @@ class Requests:
             or (session is not None and session.admission(_HEARTBEAT) is not Admission.SERVE)
             or not beat.pulse.goes_on(self._clock())
         ):
-            return False
+            return None
         connection.active_at = time.monotonic()
         answer = beat.before + data[REQUEST_ID] + beat.after
         self._metrics.count_repeated(len(data), len(answer))
-        transport.write(answer)
-        return True
+        return answer
 
     def submit(self, connection: Connection, codec: ApiCodec, message: Any, copies: int = 1) -> None:
         """Give a request, or what the permissions leave of it, to the machine that serves its api."""

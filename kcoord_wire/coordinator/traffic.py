@@ -18,8 +18,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcoord_wire.codec.framing import SIZE_BYTES
-from kcoord_wire.coordinator.connection import Connection
+from kcoord_wire.coordinator.connection import CachedHeartbeat, Connection
 from kcoord_wire.kernel.net import address_text
+from kcoord_wire.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from kcoord_wire.recorder.recording import Direction
@@ -111,7 +112,7 @@ def write_recording(events: list[TrafficEvent], folder: str | PathLike[str]) -> 
 class TappedConnection(Connection):
     """A connection whose frames are kept."""
 
-    __slots__ = ("_api_key", "_number", "_traffic")
+    __slots__ = ("_answer_again", "_api_key", "_number", "_traffic")
 
     def __init__(self, traffic: Traffic, *of_connection: Any) -> None:
         super().__init__(*of_connection)
@@ -119,6 +120,7 @@ class TappedConnection(Connection):
         self._number = 0
         self._api_key = _NO_API
         self._receive = self._keep_request
+        self._repeat, self._answer_again = self._keep_repeated, self._repeat
 
     def connection_made(self, transport: Any) -> None:
         peer, own = (transport.get_extra_info(name) or ("", 0) for name in ("peername", "sockname"))
@@ -129,15 +131,18 @@ class TappedConnection(Connection):
         self._traffic.closed(self._number)
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        self.beat = None  # each frame is read, so that it is kept
-        super().data_received(data)
-
     def _keep_request(self, _: object, data: bytes, start: int) -> None:
         self._api_key = _NO_API if self.is_unauthenticated else int.from_bytes(data[start : start + 2], "big")
         if self._api_key in self._traffic.apis:
             self._traffic.frame(self._number, "request", data[start:])
         self.owner.receive(self, data, start)
+
+    def _keep_repeated(self, _: object, beat: CachedHeartbeat, data: bytes) -> bytes | None:
+        answer = self._answer_again(self, beat, data)
+        if answer is not None and ApiKey.HEARTBEAT in self._traffic.apis:
+            self._traffic.frame(self._number, "request", data[SIZE_BYTES:])
+            self._traffic.frame(self._number, "response", answer[SIZE_BYTES:])
+        return answer
 
     def write(self, data: bytes) -> None:
         if self._api_key in self._traffic.apis:

@@ -328,6 +328,34 @@ def test_every_request_of_a_member_restarts_its_session(script: Script, sign: st
     assert script.heartbeat(leader, 2 if sign == "rejoin" else 1) == 0
 
 
+@pytest.mark.parametrize(
+    ("change", "code"), [("join", 27), ("leave", 25), ("replace", 82), ("resign", 16), ("rejoin", 0), ("silence", 25)]
+)
+def test_a_pulse_ends_with_the_answer_it_stands_for(script: Script, change: str, code: int) -> None:
+    token = script.join(instance="i")
+    script.wait(3_000)
+    member_id = script.answers[token].member_id
+    script.sync(member_id, assign={member_id: b"x"})
+    beat = m.HeartbeatRequest(group_id=script.group_id, generation_id=1, member_id=member_id, group_instance_id="i")
+    pulse = script.machine.pulse(beat)
+    assert pulse is not None
+    assert pulse.goes_on(script.now)
+    if change == "join":
+        script.admit(client_id="b")
+    elif change == "leave":
+        script.leave(member_id)
+    elif change == "replace":
+        script.join(instance="i")
+    elif change == "resign":
+        script.resign()
+    elif change == "silence":
+        script.wait(10_000)
+    else:
+        script.sync(member_id)
+    assert pulse.goes_on(script.now) == (code == 0)
+    assert script.ask(beat).error_code == code
+
+
 def test_a_member_that_waits_for_its_join_is_alive(script: Script) -> None:
     """Heartbeats are paused between JoinGroup and its response ("Kafka 0.9 Consumer Rewrite Design")."""
     leader, follower = script.stable("a", "b", session_ms=6_000, rebalance_ms=60_000)

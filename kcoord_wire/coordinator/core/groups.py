@@ -17,7 +17,7 @@ Laws:
   has left, which of two protocols with equal votes wins, in which order members are listed), that order decides.
 * Counts that decide whether a join is complete are kept up to date, never recounted: a join costs the same in a group
   of ten and of ten thousand.
-* While `Group.changes` stays, so does the answer to each Heartbeat of its members.
+* While `Group.changes` stays and a member's session runs, its Heartbeat is answered likewise, and its timeout stays.
 * Writing to the log and reading are inverse: `replay` returns what the other functions have written. A group with
   members comes back Stable, with the chosen protocol of each member only (Kafka's `GroupMetadataManager`).
 """
@@ -283,8 +283,7 @@ class Member:
 class Group(BaseGroup):
     """A group of the classic protocol.
 
-    :ivar changes: how often its state or generation has changed, or a member was removed or given another id: what
-        the answer to a Heartbeat depends on
+    :ivar changes: how often its state, and so its generation, or the id of a member has changed
     :ivar protocol_type: None for a group that never had a member (offsets only)
     :ivar protocol: the assignor of the current generation; None in a group without members
     :ivar leader_id: the member that computes the assignment; None in a group without members
@@ -376,7 +375,6 @@ class Group(BaseGroup):
         """Remove a member or a pending id, and return the member. If it led, the first of the other members leads."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            self.changes += 1
             self._withdraw(member)
             if member.group_instance_id is not None:
                 del self.instances[member.group_instance_id]
@@ -543,23 +541,23 @@ class Pulse:
     """Knows whether a Heartbeat that a member has sent is still answered without an error.
 
     :param group: the member's group, in a state in which it is
+    :param session: ends when the member is silent
+    :param timeout_ms: of the session
     """
 
-    __slots__ = ("_changes", "_group", "_member")
+    __slots__ = ("_changes", "_group", "_session", "_timeout_ms")
 
-    def __init__(self, group: Group, member: Member) -> None:
+    def __init__(self, group: Group, session: Timer, timeout_ms: int) -> None:
         self._group = group
-        self._member = member
         self._changes = group.changes
+        self._session = session
+        self._timeout_ms = timeout_ms
 
     def goes_on(self, now: int) -> bool:
         """Postpone the end of the member's session, as the Heartbeat does, and return True; return False, and change
         nothing, if the answer may be another one, or more is to be done."""
-        session = self._member.session
-        if self._changes != self._group.changes or session is None:
-            return False
-        until = now + self._member.session_timeout_ms
-        if until < session.when or session.action is None:
+        session, until = self._session, now + self._timeout_ms
+        if self._changes != self._group.changes or session.action is None or until < session.when:
             return False
         session.when = until
         return True

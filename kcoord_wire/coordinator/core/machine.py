@@ -358,13 +358,15 @@ class GroupMachine(RebalancingMachine):
 
     def pulse(self, message: m.HeartbeatRequest) -> Pulse | None:
         """Return what knows for how long a Heartbeat is answered without an error; None if it is not even now, or its
-        group is not of the classic protocol. For hosts that get the same Heartbeat time and again."""
+        group is not of the classic protocol, or the session of its member does not run. For hosts that get the same
+        Heartbeat time and again."""
         group = self._classic(message.group_id)
         if self._unavailable is not None or group is None or group.state is State.PREPARING:
             return None
         if group.check_member(message.member_id, message.group_instance_id, message.generation_id):
             return None
-        return Pulse(group, group.members[message.member_id])
+        member = group.members[message.member_id]
+        return None if member.session is None else Pulse(group, member.session, member.session_timeout_ms)
 
     def _leave(self, request: events.Request, message: m.LeaveGroupRequest) -> None:
         if not message.group_id:
