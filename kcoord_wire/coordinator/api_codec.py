@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kcoord_wire.codec.backend import Buffer
 from kcoord_wire.codec.registry import registry
@@ -47,7 +48,8 @@ class NotServedError(DecodeError):
         super().__init__("version", start, "RequestHeader", f"not served: {self.what}")
 
 
-class ApiCodec(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ApiCodec:
     """One api at one version.
 
     :ivar api_key: the api

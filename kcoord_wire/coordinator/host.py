@@ -146,16 +146,16 @@ class Runtime(Generic[M]):
         """Give the machine an event, and carry out its effects."""
         effects = self.machine.handle(event, now)
         for effect in effects:
-            if isinstance(effect, Append):
+            if type(effect) is Append:
                 self.store.append(effect.records, now, effect.producer)
-            elif isinstance(effect, AppendMarker):
+            elif type(effect) is AppendMarker:
                 self.store.append_marker(effect, now)
         for effect in effects:
-            if isinstance(effect, _WAITING) and effect.after > self.durable:
+            if type(effect) is Reply and effect.after <= self.durable:  # most of them
+                self._send(effect.token, effect.message)
+            elif isinstance(effect, _WAITING) and effect.after > self.durable:
                 self._age += 1
                 heapq.heappush(self._held, (effect.after, self._age, effect))
-            elif isinstance(effect, Reply):
-                self._send(effect.token, effect.message)
             elif not isinstance(effect, _APPENDS):
                 self._perform(effect)
 
@@ -546,28 +546,30 @@ class Host:
             ),
         )
         self._timed = (machine, topics, own, self.flow)
-        self._group_requests = machine.serves - {
-            m.WriteTxnMarkersRequest
-        }  # that is for partitions, if a client sends it
-        self._transaction_requests = own.serves  # all others are the topics'
-        self.coordinated = self._group_requests | self._transaction_requests
+        of_partitions = {m.WriteTxnMarkersRequest}  # if a client sends it
+        self.coordinated = (machine.serves - of_partitions) | own.serves
+        self._serve: dict[type, Callable[[Request, int], None]] = {  # all others are the topics'
+            **dict.fromkeys(machine.serves - of_partitions, self.groups.submit),
+            **dict.fromkeys(own.serves, self.transactions.submit),
+            m.TxnOffsetCommitRequest: self.flow.commit_offsets,
+            m.ProduceRequest: self._produce,
+        }
 
     # ---- requests
 
     def submit(self, request: Request) -> None:
         """Give a request to the machine that serves its api."""
-        message, now = request.message, self._io.now()
-        kind = type(message)
-        if kind in self._group_requests:
-            if kind is m.TxnOffsetCommitRequest:
-                self.flow.commit_offsets(request, now)
-            else:
-                self.groups.submit(request, now)
-        elif kind in self._transaction_requests:
-            self.transactions.submit(request, now)
-        elif kind is m.ProduceRequest and message.transactional_id is not None:
+        self._serve.get(type(request.message), self._read_groups)(request, self._io.now())
+
+    def _produce(self, request: Request, now: int) -> None:
+        if request.message.transactional_id is not None:
             self.flow.produce(request, now)
-        elif not self._views[0].holds(request):
+        else:
+            self._read_groups(request, now)
+
+    def _read_groups(self, request: Request, now: int) -> None:
+        """Give the topics a request, once the logs that it reads have been read."""
+        if not self._views[0].holds(request):
             self._read_transactions(request, now)
 
     def _read_transactions(self, request: Request, now: int | None = None) -> None:

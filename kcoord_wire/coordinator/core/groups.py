@@ -277,7 +277,10 @@ class Member:
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return the metadata it offered for `protocol`; empty if none."""
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
 
 
 class Group(BaseGroup):
@@ -369,7 +372,7 @@ class Group(BaseGroup):
             self.instances[member.group_instance_id] = member.member_id
         if self.leader_id is None:
             self.leader_id = member.member_id
-        self._offered.update(name for name, _ in member.protocols)
+        self._count(member.protocols)
 
     def remove(self, member_id: str) -> Member | None:
         """Remove a member or a pending id, and return the member. If it led, the first of the other members leads."""
@@ -403,9 +406,10 @@ class Group(BaseGroup):
 
     def offer(self, member: Member, protocols: Protocols) -> None:
         """Replace the protocols that a member offers."""
-        self._withdraw(member)
-        member.protocols = protocols
-        self._offered.update(name for name, _ in protocols)
+        if protocols != member.protocols:
+            self._withdraw(member)
+            member.protocols = protocols
+            self._count(protocols)
 
     def drop_pending(self, member_id: str) -> bool:
         """Remove a pending id; return whether there was one."""
@@ -413,9 +417,13 @@ class Group(BaseGroup):
         events.cancel(timer)
         return timer is not None
 
+    def _count(self, protocols: Protocols) -> None:
+        for name, _ in protocols:
+            self._offered[name] += 1
+
     def _withdraw(self, member: Member) -> None:
-        self._offered.subtract(name for name, _ in member.protocols)
         for name, _ in member.protocols:
+            self._offered[name] -= 1
             if not self._offered[name]:
                 del self._offered[name]
 
@@ -443,8 +451,11 @@ class Group(BaseGroup):
         """Return whether a member that offers these protocols can be in one group with the present members."""
         if self.state is State.EMPTY:
             return bool(protocol_type and names)
-        everyone = len(self.members)
-        return self.protocol_type == protocol_type and any(self._offered[name] == everyone for name in names)
+        if self.protocol_type == protocol_type:
+            for name in names:
+                if self._offered[name] == len(self.members):
+                    return True
+        return False
 
     def select_protocol(self) -> str:
         """Return the protocol that most members prefer, of those that all of them offer.
