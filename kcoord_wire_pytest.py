@@ -110,7 +110,7 @@ _OWN = pytest.StashKey["list[Coordinator]"]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Add the groups and rebalances of every coordinator among a test's fixtures to the report of its failure."""
+    """Add groups, rebalances and faults of every coordinator among a test's fixtures to the report of its failure."""
     report = yield
     if call.when == "setup":
         item.stash[_BEGAN] = call.start

@@ -85,7 +85,7 @@ def kcoord_session_options():
 FAILING = """
 import pytest
 
-from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.coordinator import Coordinator, Fault
 from tests.support.group_client import become_stable
 from tests.support.wire import Wire
 
@@ -99,8 +99,10 @@ def mine():
 @pytest.mark.kcoord(topics={"orders": 12})
 def test_it_fails(kcoord_coordinator, mine):
     with Wire(kcoord_coordinator.address) as wire:
-        become_stable(wire, "billing")
-        assert not kcoord_coordinator.groups()
+        beat = become_stable(wire, "billing")
+        with kcoord_coordinator.faults(Fault("error", api="Heartbeat", error="NOT_COORDINATOR")):
+            wire.call(beat, 4)
+            assert not kcoord_coordinator.groups()
 
 
 @pytest.fixture
@@ -208,6 +210,7 @@ def test_the_report_of_a_failure_has_the_rebalances(tmp_path: Path) -> None:
     assert (first.count(section), second.count(section), third.count(section)) == (1, 1, 0)
     assert "group billing: Stable for " in first
     assert "group billing: stable at generation 1" in first
+    assert "fault: error error=NOT_COORDINATOR: request Heartbeat v4 of wire, billing" in first
     assert first.count("127.0.0.1:") >= 2, "a coordinator of the tests' own fixture is reported, too"
     assert "no groups, no rebalances" in first
     assert "the coordinator is not running" in second

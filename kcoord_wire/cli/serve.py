@@ -100,7 +100,7 @@ class Serve(Command):
       topics = ["secret-*"]
       operations = ["all"]
 
-    --faults: only action is needed (delay, drop, duplicate, error, disconnect); see pydoc kcoord_wire.coordinator.Fault
+    --faults: only action is needed
       [[fault]]                         # the third heartbeat and the two after it fail
       api = "Heartbeat"
       action = "error"
@@ -202,11 +202,13 @@ class Serve(Command):
 
     @classmethod
     def notes(cls) -> str:
-        """Return the settings."""
+        """Return the settings, and what faults can do."""
+        from kcoord_wire.coordinator import fault_injection
         from kcoord_wire.coordinator.core.config import GroupConfig
         from kcoord_wire.kernel.settings import help_lines
 
-        return "\n  ".join(["--config (with Kafka's defaults):", *help_lines(GroupConfig)])
+        config = "\n  ".join(["--config (with Kafka's defaults):", *help_lines(GroupConfig)])
+        return "\n  ".join([f"{config}\n\n--faults:", *fault_injection.help_lines()])
 
     def run(self) -> None:
         """Serve until a signal comes.

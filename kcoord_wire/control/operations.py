@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import kcoord_wire
 from kcoord_wire.coordinator import Coordinator, Fault, GroupDescription, RebalanceAccount
+from kcoord_wire.coordinator.fault_injection import ACTIONS
 from kcoord_wire.coordinator.overview import PartitionDescription, TopicLag, TransactionDescription
 from kcoord_wire.json_schemas import Schemas, field_names
-from kcoord_wire.kernel.settings import SettingsError, suggestion
+from kcoord_wire.kernel.settings import MAX_INT32, SettingsError, declarations, suggestion
 
 LONGEST_WAIT_MS: Final = 600_000
 _MOST_IN_QUERY: Final = 10
@@ -260,8 +261,10 @@ def _compact(c: Coordinator, topic: str, timeout_ms: int = 60_000) -> list[Compa
 
 
 _TIMEOUT = Item(int, f"ms; 60,000 if left out, at most {LONGEST_WAIT_MS:,}")
-_FAULT = {field.name: Item(object, "as in kcoord_wire.coordinator.Fault") for field in fields(Fault)}
-_FAULT["action"] = Item(str, "delay, drop, duplicate, error or disconnect", required=True)
+_FAULT = {key: Item(object, declared.about) for key, declared in declarations(Fault).items()}
+_FAULT["action"] = Item(
+    str, "; ".join(f"{name}: {action.on_request}" for name, action in ACTIONS.items()), required=True
+)
 
 OPERATIONS: Final = (
     Operation("GET", "/groups", "groups", "All groups as they are now", list[GroupDescription], Coordinator.groups),
@@ -441,7 +444,7 @@ def json_form(value: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, range):
-        return f"{value.start}-{value.stop - 1}"
+        return f"{value.start}+" if value.stop > MAX_INT32 else f"{value.start}-{value.stop - 1}"
     names = field_names(type(value))
     if names is not None:
         return {name: json_form(getattr(value, name)) for name in names}

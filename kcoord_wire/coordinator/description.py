@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final
 
 from kcoord_wire.assignors.embedded import ConsumerProtocol
@@ -27,6 +28,7 @@ from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Held
 from kcoord_wire.coordinator.consumer_groups.progress import preferred_assignor
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport
 from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, Group, Member, State, TopicNames
+from kcoord_wire.coordinator.fault_injection import ACTIONS, Fault, Strike
 from kcoord_wire.coordinator.metrics import Metrics, durations
 from kcoord_wire.errors import DecodeError
 
@@ -405,6 +407,26 @@ def describe_rebalance(rebalance: RebalanceAccount) -> str:
     if len(rebalance.removed) > _MOST_REMOVED_IN_LINE:
         parts.append(f"and {len(rebalance.removed) - _MOST_REMOVED_IN_LINE} more")
     return "; ".join(parts)
+
+
+def describe_strikes(strikes: Iterable[Strike]) -> Iterator[tuple[int, str]]:
+    """Yield what faults have done: the time, in ms since the epoch, and a line for people; for several in sequence that
+    differ by their time alone, those of the first."""
+    for alike, found in groupby(strikes, key=lambda strike: strike._replace(at=0)):
+        times = [strike.at for strike in found]
+        done = " and ".join(map(_done, alike.faults))
+        groups = f", {', '.join(map(shown, alike.groups))}" if alike.groups else ""
+        often = f", {len(times)} times in {times[-1] - times[0]} ms" if len(times) > 1 else ""
+        yield (
+            times[0],
+            f"fault: {done}: {alike.on} {alike.api} v{alike.version} of {shown(alike.client_id)}{groups}{often}",
+        )
+
+
+def _done(fault: Fault) -> str:
+    key = ACTIONS[fault.action].parameter
+    value = getattr(fault, key) if key else None
+    return fault.action if value is None else f"{fault.action} {key}={getattr(value, 'name', value)}"
 
 
 def _member(member_id: str, client_id: str, host: str) -> str:

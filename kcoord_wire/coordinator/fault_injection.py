@@ -17,14 +17,13 @@ A script is a TOML file of ``[[fault]]`` tables, or a list of `Fault` in Python;
     delay_ms = 5000
     every = 10
 
-To add an action: `ACTIONS` and `Fault.action`, a field of `Injection` that `Faults.decide` sets, and what
-`FaultedExchange` does then.
+To add an action: a row of `ACTIONS`, its name in `ActionName`, and a field of `Fault` if it has a parameter. The row is
+read by help, page, control port and simulations.
 
 Laws:
 
 * There is no clock and no randomness: the same requests in the same order meet the same faults.
-* All matching rules apply. Delays and copies add up, the first error wins. Precedence after the delay: disconnect,
-  drop, error, copies.
+* All matching rules apply, their actions by `Action.rank`. Delays and copies add up, the first error wins.
 * A rule that is used up costs nothing, and an api without rules costs one look-up.
 * The server and the simulated network each derive a class from `FaultedExchange`, so that a script does the same to
   both.
@@ -36,70 +35,94 @@ from __future__ import annotations
 import itertools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 from kcoord_wire.coordinator.core.apis import api_of, refusal
-from kcoord_wire.kernel.settings import SettingsError, read_rules, suggestion
+from kcoord_wire.coordinator.core.named import NameOf, topics_of, transactions_of
+from kcoord_wire.kernel.settings import SettingsError, declarations, read_rules, setting, suggestion
 from kcoord_wire.protocol.api_keys import API_NAMES
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 API_KEYS = {name: key for key, name in API_NAMES.items()}
-ACTIONS = ("delay", "drop", "duplicate", "error", "disconnect")
+_ALL: Final = 1 << 31  # above every version, and every number of a match
 DIRECTIONS = ("request", "response")
+
+ActionName = Literal["delay", "drop", "duplicate", "error", "disconnect"]
+GoOn = Callable[[int], None]
+"""Passes a request or response on, so many times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What a fault can do.
+
+    :ivar name: as `Fault.action`
+    :ivar rank: of several actions the one with the lowest comes first, and decides whether the others do
+    :ivar effect: does it, with the exchange, the rules that strike with this action, and what passes the request or
+        response on; that is given the number of times
+    :ivar on_request: what it does to a request, for people
+    :ivar on_response: likewise to a response
+    :ivar parameter: the field of `Fault` that goes with it; empty for none
+    :ivar drawn: values of that field in the scripts of simulations
+    """
+
+    name: ActionName
+    rank: int
+    effect: Callable[[FaultedExchange, Sequence[Fault], GoOn, int], None]
+    on_request: str
+    on_response: str
+    parameter: str = ""
+    drawn: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One rule: an action, which requests or responses it is for, and when it strikes.
+    """One rule: an action of `ACTIONS`, which requests or responses it is for, and when it strikes.
 
-    On a request, ``delay`` lets the coordinator see it later; with ``drop`` the request is neither seen nor answered;
-    with ``duplicate`` it is seen twice and answered once; with ``error`` it is answered with the error and not seen;
-    with ``disconnect`` the connection is closed instead. On a response all of that happens after the coordinator has
-    handled the request: the response is late, lost, sent twice, replaced by the error, or the connection is closed.
+    An action on a response happens after the coordinator has handled the request. Which rules a response meets is read
+    from its request.
 
     ::
 
         Fault("drop", api="Heartbeat", member="worker-7", after=2, count=3)
         Fault("delay", on="response", api="OffsetCommit", delay_ms=5000, every=10)
+        Fault("error", api="Fetch", topic="orders", partition=3, nth="2-4", error="NOT_LEADER_OR_FOLLOWER")
 
-    :ivar action: ``delay``, ``drop``, ``duplicate``, ``error`` or ``disconnect``
-    :ivar on: ``request`` or ``response``
-    :ivar api: an api's name as in `kcoord_wire.protocol.api_keys`, such as ``JoinGroup``; None for every api
-    :ivar group: only requests that name this group
-    :ivar member: only requests of a member whose id or client id begins with this, or whose instance id it is
-    :ivar client_id: only requests with this client id in their header
-    :ivar versions: only these versions: a range, or text such as ``3``, ``0-5`` or ``6+``
-    :ivar after: the number of matches to let through first
-    :ivar every: after those, strike only every n-th match
-    :ivar count: strike at most this often; None for no limit
-    :ivar from_ms: strike only from this time on, in ms since the coordinator started
-    :ivar until_ms: strike only before this time; None for no limit
-    :ivar delay_ms: for ``delay``: its length
-    :ivar error: for ``error``: an `ErrorCode`, its name, or its number
+    `kcoord serve --help` and docs/coordinator.md say what each field is for.
+
     :raises SettingsError: the fields contradict each other or name what does not exist
     """
 
-    action: Literal["delay", "drop", "duplicate", "error", "disconnect"]
-    on: Literal["request", "response"] = "request"
-    api: str | None = None
-    group: str | None = None
-    member: str | None = None
-    client_id: str | None = None
-    versions: range | str | int | None = None
-    after: int = 0
-    every: int = 1
-    count: int | None = None
-    from_ms: int = 0
-    until_ms: int | None = None
-    delay_ms: int = 0
-    error: ErrorCode | str | int | None = None
+    action: ActionName = setting(MISSING, "what happens")  # noqa: RUF009
+    on: Literal["request", "response"] = setting("request", "to the request, or to its response")
+    api: str | None = setting(None, "only this api, such as JoinGroup")
+    group: str | None = setting(None, "only requests that name this group")
+    member: str | None = setting(
+        None, "only requests of a member whose id or client id begins with this, or whose instance id it is"
+    )
+    client_id: str | None = setting(None, "only requests with this client id in their header")
+    versions: range | str | int | None = setting(None, "only these versions of the api, as 3, 0-5 or 6+")
+    after: int = setting(0, "the number of matches to let through first")
+    every: int = setting(1, "after those, only every n-th match", least=1)
+    count: int | None = setting(None, "at most so many times", least=1)
+    from_ms: int = setting(0, "only from this time on, in ms since the coordinator started")
+    until_ms: int | None = setting(None, "only before this time", least=1)
+    delay_ms: int = setting(0, "for delay: how long")
+    error: ErrorCode | str | int | None = setting(None, "for error: its name or number")  # noqa: RUF009
+    topic: str | None = setting(None, "only requests that name this topic, or have its id")
+    partition: int | None = setting(None, "only requests that name this partition of a topic")
+    transactional_id: str | None = setting(None, "only requests that name this transactional id")
+    nth: range | str | int | None = setting(
+        None, "only these matches, counted from 1, as 3, 2-4 or 6+; without after, every and count"
+    )
 
     def __post_init__(self) -> None:
-        for key in ("action", "on", "api", "group", "member", "client_id"):
+        for key in _TEXTS:
             value = getattr(self, key)
             if not isinstance(value, str) and (value is not None or key in ("action", "on")):
                 raise SettingsError(key, f"must be text, not {value!r}")
@@ -107,62 +130,152 @@ class Fault:
         _one_of("on", self.on, DIRECTIONS)
         if self.api is not None:
             _one_of("api", self.api, API_KEYS)
-        for key, least in (("after", 0), ("every", 1), ("count", 1), ("from_ms", 0), ("until_ms", 1), ("delay_ms", 0)):
+        for key, least in _NUMBERS.items():
             value = getattr(self, key)
-            if value is None and key in ("count", "until_ms"):
+            if value is None and DEFAULTS[key] is None:
                 continue
             if type(value) is not int or value < least:
                 raise SettingsError(key, f"must be a whole number from {least} up, not {value!r}")
         if self.until_ms is not None and self.until_ms <= self.from_ms:
             raise SettingsError("until_ms", "must be after from_ms")
-        if (self.action == "delay") != bool(self.delay_ms):
-            raise SettingsError("delay_ms", "goes with action = 'delay', and with no other")
-        if (self.action == "error") != (self.error is not None):
-            raise SettingsError("error", "goes with action = 'error', and with no other")
-        object.__setattr__(self, "versions", _parse_versions(self.versions))
+        self._check_parameters()
+        object.__setattr__(self, "versions", _parse_range("versions", self.versions))
+        object.__setattr__(self, "nth", _parse_range("nth", self.nth))
         object.__setattr__(self, "error", _parse_error(self.error))
 
-    def matches(self, message: Any, version: int, client_id: str) -> bool:
-        """Return whether the rule is for this request of its api, whatever the time and the counts."""
+    def _check_parameters(self) -> None:
+        for action in ACTIONS.values():
+            key = action.parameter
+            if key and (action.name == self.action) != (getattr(self, key) != DEFAULTS[key]):
+                raise SettingsError(key, f"goes with action = {action.name!r}, and with no other")
+        if self.nth is not None:
+            for key in ("after", "every", "count"):
+                if getattr(self, key) != DEFAULTS[key]:
+                    raise SettingsError("nth", f"cannot be given together with {key}")
+
+    def matches(self, exchange: FaultedExchange) -> bool:
+        """Return whether the rule is for the request of an exchange, whatever its api, the time and the counts."""
+        message = exchange.message
         return (
-            (self.client_id is None or self.client_id == client_id)
-            and (self.versions is None or version in self.versions)  # type: ignore[operator]  # parsed
+            (self.client_id is None or self.client_id == exchange.client_id)
+            and (self.versions is None or exchange.version in self.versions)  # type: ignore[operator]  # parsed
             and (self.group is None or self.group in _groups_of(message))
-            and (self.member is None or _is_member(message, client_id, self.member))
+            and (self.member is None or _is_member(message, exchange.client_id, self.member))
+            and (self.transactional_id is None or self.transactional_id in transactions_of(message))
+            and ((self.topic is None and self.partition is None) or self._names(message, exchange.name_of))
+        )
+
+    def _names(self, message: Any, name_of: NameOf) -> bool:
+        """Return whether a request names the topic and the partition."""
+        return any(
+            (self.topic is None or self.topic == name) and (self.partition is None or self.partition in partitions)
+            for name, partitions in topics_of(message, name_of)
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
-    """What all matching rules together do to one request or response.
+DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType({each.name: each.default for each in fields(Fault)})
+"""The fields of `Fault` with their defaults."""
 
-    :ivar delay_ms: how long to wait first
-    :ivar drop: whether to discard it
-    :ivar copies: how many times to deliver it
-    :ivar error: what to answer instead; None for no error
-    :ivar disconnect: whether to close the connection
+_TEXTS: Final = ("action", "on", "api", "group", "member", "client_id", "topic", "transactional_id")
+_NUMBERS: Final = {
+    key: declarations(Fault)[key].least
+    for key in ("after", "every", "count", "from_ms", "until_ms", "delay_ms", "partition")
+}
+
+
+# ---- the actions
+
+
+def _delay(exchange: FaultedExchange, faults: Sequence[Fault], go_on: GoOn, copies: int) -> None:
+    exchange.later(sum(fault.delay_ms for fault in faults), partial(go_on, copies))
+
+
+def _disconnect(exchange: FaultedExchange, faults: Sequence[Fault], go_on: GoOn, copies: int) -> None:
+    exchange.disconnect()
+
+
+def _drop(exchange: FaultedExchange, faults: Sequence[Fault], go_on: GoOn, copies: int) -> None:
+    exchange.answer(None, 0)
+
+
+def _refuse(exchange: FaultedExchange, faults: Sequence[Fault], go_on: GoOn, copies: int) -> None:
+    error: Any = faults[0].error
+    exchange.answer(refusal(exchange.message, exchange.version, error), 1)
+
+
+def _duplicate(exchange: FaultedExchange, faults: Sequence[Fault], go_on: GoOn, copies: int) -> None:
+    go_on(copies + len(faults))
+
+
+_ACTIONS: Final = (  # their order is part of what the seeds of simulations mean
+    Action(
+        name="delay",
+        rank=1,
+        effect=_delay,
+        on_request="the coordinator sees it later",
+        on_response="it leaves later",
+        parameter="delay_ms",
+        drawn=(50, 1_000, 7_000),
+    ),
+    Action(name="drop", rank=3, effect=_drop, on_request="never seen, never answered", on_response="never sent"),
+    Action(
+        name="duplicate", rank=5, effect=_duplicate, on_request="seen twice, answered once", on_response="sent twice"
+    ),
+    Action(
+        name="error",
+        rank=4,
+        effect=_refuse,
+        on_request="answered with the error, never seen",
+        on_response="replaced by the error",
+        parameter="error",
+        drawn=("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
+    ),
+    Action(
+        name="disconnect",
+        rank=2,
+        effect=_disconnect,
+        on_request="the connection is closed, not seen",
+        on_response="the connection is closed instead",
+    ),
+)
+ACTIONS: Final[Mapping[str, Action]] = MappingProxyType({action.name: action for action in _ACTIONS})
+"""What faults can do, by name."""
+
+_LAST_FIRST: Final = sorted(_ACTIONS, key=lambda action: -action.rank)
+
+
+def help_lines() -> list[str]:
+    """Return what a fault can do and be limited to, as lines for people."""
+    keys = declarations(Fault)
+    rows = [(f"{name}", f"a request: {row.on_request}; a response: {row.on_response}") for name, row in ACTIONS.items()]
+    lines = ["action:", *_columns(rows, "  ")]
+    return [*lines, "keys:", *_columns([(key, declared.about) for key, declared in keys.items()], "  ")]
+
+
+def _columns(rows: Sequence[tuple[str, str]], indent: str) -> list[str]:
+    width = max(len(name) for name, _ in rows)
+    return [f"{indent}{name:<{width}}  {about}" for name, about in rows]
+
+
+class Strike(NamedTuple):
+    """A request, or a response, that faults have struck.
+
+    :ivar at: when, in ms since the epoch
+    :ivar on: ``request`` or ``response``
+    :ivar api: its name
+    :ivar version: the request's
+    :ivar client_id: from the request's header
+    :ivar groups: those that the request names
+    :ivar faults: those that have struck
     """
 
-    delay_ms: int = 0
-    drop: bool = False
-    copies: int = 1
-    error: ErrorCode | None = None
-    disconnect: bool = False
-
-    @property
-    def actions(self) -> list[str]:
-        """The names of the actions that strike."""
-        happens = {
-            "delay": self.delay_ms > 0,
-            "drop": self.drop,
-            "duplicate": self.copies > 1,
-            "error": self.error is not None,
-            "disconnect": self.disconnect,
-        }
-        return [action for action, does in happens.items() if does]
-
-
-CLEAN = Injection()
+    at: int
+    on: str
+    api: str
+    version: int
+    client_id: str
+    groups: tuple[str, ...]
+    faults: tuple[Fault, ...]
 
 
 class Tally(NamedTuple):
@@ -201,7 +314,7 @@ class Faults:
         :raises OSError: it cannot be read
         """
         rules = []
-        for where, table in read_rules(path, {"fault": [field.name for field in fields(Fault)]})["fault"]:
+        for where, table in read_rules(path, {"fault": DEFAULTS})["fault"]:
             if "action" not in table:
                 raise SettingsError(f"{where}.action", f"is missing: one of {', '.join(ACTIONS)}")
             try:
@@ -244,30 +357,19 @@ class Faults:
         """Return what each rule has done so far, in the order of the rules."""
         return [Tally(rule.fault, rule.matches, rule.hits, rule.number) for rule in self._rules]
 
-    def decide(self, on: str, api_key: int, message: Any, version: int, client_id: str, elapsed_ms: int) -> Injection:
-        """Return what happens to a request, or to the response to it, and count a match for each rule that matches.
+    def decide(self, on: str, exchange: FaultedExchange, elapsed_ms: int) -> tuple[Fault, ...]:
+        """Return the rules that strike a request, or the response to it, and count a match for each that matches.
 
         :param on: ``request`` or ``response``
-        :param message: the request, in either direction: groups and members are read from it
         :param elapsed_ms: since the coordinator started; never less than in an earlier call
         """
-        rules = self._index.get((on, api_key))
+        rules = self._index.get((on, exchange.api_key))
         if rules is None:
-            return CLEAN
-        striking = [rule.fault for rule in rules if rule.strikes(message, version, client_id, elapsed_ms)]
+            return ()
+        striking = tuple(rule.fault for rule in rules if rule.strikes(exchange, elapsed_ms))
         if any(rule.is_over(elapsed_ms) for rule in rules):
             self._reindex(elapsed_ms)
-        if not striking:
-            return CLEAN
-        actions = [fault.action for fault in striking]
-        errors: Iterator[Any] = (fault.error for fault in striking if fault.error is not None)
-        return Injection(
-            delay_ms=sum(fault.delay_ms for fault in striking),
-            drop="drop" in actions,
-            copies=1 + actions.count("duplicate"),
-            error=next(errors, None),
-            disconnect="disconnect" in actions,
-        )
+        return striking
 
     def _reindex(self, elapsed_ms: int = 0) -> None:
         self._index.clear()
@@ -287,20 +389,26 @@ class _Rule:
             raise TypeError(f"must be a Fault, not {fault!r}")
         self.fault, self.matches, self.hits, self.number = fault, 0, 0, number
 
-    def strikes(self, message: Any, version: int, client_id: str, elapsed_ms: int) -> bool:
+    def strikes(self, exchange: FaultedExchange, elapsed_ms: int) -> bool:
         fault = self.fault
-        if elapsed_ms < fault.from_ms or self.is_over(elapsed_ms) or not fault.matches(message, version, client_id):
+        if elapsed_ms < fault.from_ms or self.is_over(elapsed_ms) or not fault.matches(exchange):
             return False
         self.matches += 1
         behind = self.matches - fault.after
-        if behind <= 0 or behind % fault.every:
+        numbers: Any = fault.nth  # parsed
+        if behind <= 0 or behind % fault.every or (numbers is not None and self.matches not in numbers):
             return False
         self.hits += 1
         return True
 
     def is_over(self, elapsed_ms: int) -> bool:
         fault = self.fault
-        return self.hits == fault.count or (fault.until_ms is not None and elapsed_ms >= fault.until_ms)
+        numbers: Any = fault.nth
+        return (
+            self.hits == fault.count
+            or (fault.until_ms is not None and elapsed_ms >= fault.until_ms)
+            or (numbers is not None and self.matches >= numbers.stop - 1)
+        )
 
 
 # ---- groups and members of a request
@@ -330,13 +438,13 @@ def _one_of(key: str, value: str, known: Collection[str]) -> None:
         raise SettingsError(key, f"{value!r} is unknown; {suggestion(value, known)}")
 
 
-def _parse_versions(versions: range | str | int | None) -> range | None:
-    if versions is None or isinstance(versions, range):
-        return versions
-    found = re.fullmatch(r"(\d+)(?:-(\d+)|(\+))?", "" if isinstance(versions, bool) else str(versions))
+def _parse_range(key: str, numbers: range | str | int | None) -> range | None:
+    if numbers is None or isinstance(numbers, range):
+        return numbers
+    found = re.fullmatch(r"(\d+)(?:-(\d+)|(\+))?", "" if isinstance(numbers, bool) else str(numbers))
     if found is None or int(found[2] or found[1]) < int(found[1]):
-        raise SettingsError("versions", f"must be written 3, 0-5 or 6+, not {versions!r}")
-    return range(int(found[1]), 1 << 15 if found[3] else int(found[2] or found[1]) + 1)
+        raise SettingsError(key, f"must be written 3, 0-5 or 6+, not {numbers!r}")
+    return range(int(found[1]), _ALL if found[3] else int(found[2] or found[1]) + 1)
 
 
 def _parse_error(error: ErrorCode | str | int | None) -> ErrorCode | None:
@@ -365,15 +473,22 @@ class FaultedExchange(ABC):
     :ivar message: the decoded request
     :ivar version: the request's
     :ivar client_id: from the request's header; empty for null
+    :ivar name_of: the name of the topic with an id
     """
 
-    __slots__ = ("api_key", "client_id", "message", "version")
+    __slots__ = ("api_key", "client_id", "message", "name_of", "version")
 
-    def __init__(self, api_key: int, message: Any, version: int, client_id: str) -> None:
+    def __init__(self, api_key: int, message: Any, version: int, client_id: str, name_of: NameOf) -> None:
         self.api_key = api_key
         self.message = message
         self.version = version
         self.client_id = client_id
+        self.name_of = name_of
+
+    def strike(self, at: int, on: str, faults: tuple[Fault, ...]) -> Strike:
+        """Return an account of what has struck it."""
+        groups = tuple(_groups_of(self.message))
+        return Strike(at, on, API_NAMES[self.api_key], self.version, self.client_id, groups, faults)
 
     def receive(self) -> None:
         """Pass the request on to the coordinator, unless a fault prevents that."""
@@ -383,30 +498,20 @@ class FaultedExchange(ABC):
         """Pass the response on to the client, unless a fault prevents that."""
         self._meet("response", partial(self.answer, response))
 
-    def _meet(self, on: str, go_on: Callable[[int], None]) -> None:
-        injection = self.decide(on)
-        if injection is CLEAN:
-            go_on(1)
-        elif injection.delay_ms:
-            self.later(injection.delay_ms, partial(self._inject, injection, go_on))
-        else:
-            self._inject(injection, go_on)
-
-    def _inject(self, injection: Injection, go_on: Callable[[int], None]) -> None:
-        if injection.disconnect:
-            self.disconnect()
-        elif injection.drop:
-            self.answer(None, 0)
-        elif injection.error is not None:
-            self.answer(refusal(self.message, self.version, injection.error), 1)
-        else:
-            go_on(injection.copies)
+    def _meet(self, on: str, go_on: GoOn) -> None:
+        striking = self.decide(on)
+        if striking:
+            for action in _LAST_FIRST:
+                faults = [fault for fault in striking if fault.action == action.name]
+                if faults:
+                    go_on = partial(action.effect, self, faults, go_on)
+        go_on(1)
 
     # ---- what the host does
 
     @abstractmethod
-    def decide(self, on: str) -> Injection:
-        """Return what the faults in force do to the request, or to the response.
+    def decide(self, on: str) -> tuple[Fault, ...]:
+        """Return the faults that strike the request, or the response.
 
         :param on: ``request`` or ``response``
         """

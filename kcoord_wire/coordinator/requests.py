@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -29,7 +29,7 @@ from kcoord_wire.coordinator.core.brokers import route
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.description import RebalanceLog
-from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faults, Injection
+from kcoord_wire.coordinator.fault_injection import Fault, FaultedExchange, Faults, Strike
 from kcoord_wire.coordinator.host import Host, HostIO, reload_pause
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, TransactionCounts
@@ -51,6 +51,7 @@ _SASL_APIS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHE
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _VERSION_BITS: Final = 16
+_MOST_STRIKES: Final = 1_000
 _ID: Final = slice(4, 8)  # the correlation id in a response's frame
 
 
@@ -78,6 +79,8 @@ class Requests:
     :ivar host: the machines
     :ivar access: who may connect and do what
     :ivar faults: what goes wrong; None where nothing can
+    :ivar strikes: the last requests and responses that faults have struck, the oldest first
+    :ivar topic_name: the name of the topic with an id
     :ivar rebalances: accounts of rebalances
     :ivar traffic: keeps the frames of connections that are made from now on; None keeps none
     """
@@ -115,7 +118,9 @@ class Requests:
         self.faults = faults
         self._brokers = machine.brokers
         self._routed = self.host.coordinated
+        self.strikes: deque[Strike] = deque(maxlen=_MOST_STRIKES)
         self._topics = topics
+        self.topic_name = topics.name_of
         self._metrics = metrics
         self._clock = io.now
         self._started_at = io.now()
@@ -266,17 +271,17 @@ class Requests:
         self._token += 1
         return self._token
 
-    def injection(self, on: str, exchange: FaultedExchange) -> Injection:
-        """Return what the faults in force do to the request of an exchange, or to the response; and count it."""
+    def striking(self, on: str, exchange: FaultedExchange) -> tuple[Fault, ...]:
+        """Return the faults that strike the request of an exchange, or the response; and count and remember it."""
         if self.faults is None:
-            return CLEAN
-        elapsed_ms = self._clock() - self._started_at
-        injection = self.faults.decide(
-            on, exchange.api_key, exchange.message, exchange.version, exchange.client_id, elapsed_ms
-        )
-        for action in injection.actions:
-            self._metrics.faults[action] += 1
-        return injection
+            return ()
+        now = self._clock()
+        striking = self.faults.decide(on, exchange, now - self._started_at)
+        if striking:
+            self.strikes.append(exchange.strike(now, on, striking))
+            for action in {fault.action for fault in striking}:
+                self._metrics.faults[action] += 1
+        return striking
 
     # ---- responses out
 
@@ -352,13 +357,13 @@ class _Exchange(FaultedExchange):
     __slots__ = ("_codec", "_connection", "_requests")
 
     def __init__(self, requests: Requests, connection: Connection, codec: ApiCodec, message: Any) -> None:
-        super().__init__(codec.api_key, message, codec.version, connection.client_id)
+        super().__init__(codec.api_key, message, codec.version, connection.client_id, requests.topic_name)
         self._requests = requests
         self._connection = connection
         self._codec = codec
 
-    def decide(self, on: str) -> Injection:
-        return self._requests.injection(on, self)
+    def decide(self, on: str) -> tuple[Fault, ...]:
+        return self._requests.striking(on, self)
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
         self._connection.later(delay_ms, step)

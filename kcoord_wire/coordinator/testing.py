@@ -31,10 +31,11 @@ from kcoord_wire.coordinator.description import (
     GroupDescription,
     describe_group,
     describe_rebalance,
+    describe_strikes,
     explain_group,
     shown,
 )
-from kcoord_wire.coordinator.fault_injection import Fault, Faults, Tally
+from kcoord_wire.coordinator.fault_injection import Fault, Faults, Strike, Tally
 from kcoord_wire.coordinator.overview import (
     MOST_FOLLOWED,
     Changes,
@@ -152,9 +153,10 @@ class Inspection:
         return self._call(lambda server: _explain(server, group))
 
     def report(self, since: int = 0) -> str:
-        """Return all groups as lines for people, with their rebalances: for the report of a test that has failed.
+        """Return all groups as lines for people, with their rebalances and what faults have done: for the report of a
+        test that has failed.
 
-        :param since: ms since the epoch; rebalances that ended before are left out
+        :param since: ms since the epoch; what ended before is left out
         """
 
         def report(server: Server) -> str:
@@ -162,7 +164,11 @@ class Inspection:
             lines = [f"group {shown(each.group_id)}: {explain_group(each, (), now)}" for each in _describe_all(server)]
             accounts = server.requests.rebalances.accounts
             ended = [account for account in accounts if (account.ended_at or 0) >= since]
-            lines += [f"{_clock_time(account.started_at)} {describe_rebalance(account)}" for account in ended]
+            events = [(account.started_at, describe_rebalance(account)) for account in ended]
+            events += describe_strikes(strike for strike in server.requests.strikes if strike.at >= since)
+            lines += [f"{_clock_time(at)} {text}" for at, text in sorted(events)]
+            idle = [tally for tally in _tallies(server) if not tally.hits]
+            lines += [f"has struck nothing ({tally.matches} matches): {short_repr(tally.fault)}" for tally in idle]
             return "\n".join(lines) or "no groups, no rebalances"
 
         return self._call(report)
@@ -460,6 +466,12 @@ class Inspection:
     def fault_tallies(self) -> list[Tally]:
         """Return what each fault has done so far, in the order in which they were added."""
         return self._call(_tallies)
+
+    @property
+    def strikes(self) -> list[Strike]:
+        """The last 1,000 requests and responses that faults have struck, the oldest first; those of faults that have
+        been removed, too."""
+        return self._call(lambda server: list(server.requests.strikes))
 
     def remove_fault(self, number: int) -> None:
         """Remove the fault of this number (`Tally.number`).

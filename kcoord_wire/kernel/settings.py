@@ -62,12 +62,16 @@ class SettingsError(ValueError):
 
 
 def setting(default: Any, about: str, name: str = "", **more: Any) -> Any:
-    """Return a field of a dataclass that is a setting, with the arguments of `Setting`."""
+    """Return a field of a dataclass that is a setting, with the arguments of `Setting`.
+
+    :param default: `dataclasses.MISSING` for one that must be given
+    """
     return field(default=default, metadata={"setting": Setting(about, name, **more)})
 
 
 @cache
-def _declarations(kind: type) -> Mapping[str, Setting]:
+def declarations(kind: type) -> Mapping[str, Setting]:
+    """Return the settings of a kind, by their fields."""
     return {each.name: each.metadata["setting"] for each in fields(kind) if "setting" in each.metadata}
 
 
@@ -97,7 +101,7 @@ def check_values(settings: Any) -> None:
         elif not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             words = " or ".join("None" if each is NoneType else each.__name__ for each in allowed)
             raise TypeError(f"{name} must be of type {words}, not {value!r}")
-    for name, declared in _declarations(kind).items():
+    for name, declared in declarations(kind).items():
         if isinstance(value := getattr(settings, name), int) and (wrong := _out_of_bounds(declared, value)):
             raise ValueError(f"{name} {wrong}")
 
@@ -110,7 +114,7 @@ def _out_of_bounds(declared: Setting, value: int) -> str:
 
 def _names(kind: type) -> Iterator[tuple[str, str, Setting, int]]:
     """Yield Kafka's names: name, field, declaration, and how many of the field's unit are one of the name's."""
-    for attribute, declared in _declarations(kind).items():
+    for attribute, declared in declarations(kind).items():
         if declared.coarse is not None:
             name, factor = declared.coarse
             yield name, attribute, declared, factor
@@ -171,7 +175,7 @@ def help_lines(kind: type) -> list[str]:
     """Return a line for each setting with a name of Kafka's: ``NAME=DEFAULT  what it is for``."""
     defaults = {each.name: each.default for each in fields(kind)}
     shown = []
-    for attribute, declared in _declarations(kind).items():
+    for attribute, declared in declarations(kind).items():
         if declared.name:
             value: Any = defaults[attribute]
             text = ",".join(value) if isinstance(value, tuple) else value

@@ -3,68 +3,84 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator.fault_injection import CLEAN, Fault, FaultedExchange, Faults, Injection, Tally
-from kcoord_wire.kernel.settings import SettingsError
-from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse
+from kcoord_wire.coordinator.fault_injection import (
+    ACTIONS,
+    ActionName,
+    Fault,
+    FaultedExchange,
+    Faults,
+    Tally,
+    help_lines,
+)
+from kcoord_wire.kernel.settings import SettingsError, declarations
+from kcoord_wire.messages import HeartbeatResponse
 from kcoord_wire.protocol.api_keys import API_NAMES
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 KEYS = {name: key for key, name in API_NAMES.items()}
+OK = HeartbeatResponse()
 BEAT = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="worker-7-uuid")
+
+
+NAMES = {uuid.UUID(int=7): "orders"}
+
+
+class Exchange(FaultedExchange):
+    """Answers at once, and notes what it is asked to do; by default, of a Heartbeat that meets no fault."""
+
+    def __init__(self, message: Any = BEAT, version: int = 4, client: str = "c", **faults: list[Fault]) -> None:
+        super().__init__(KEYS[type(message).__name__.removesuffix("Request")], message, version, client, NAMES.get)
+        self.faults = faults
+        self.happened: list[Any] = []
+
+    def decide(self, on: str) -> tuple[Fault, ...]:
+        return tuple(self.faults.get(on, ()))
+
+    def later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        self.happened.append(delay_ms)
+        step()
+
+    def submit(self, copies: int) -> None:
+        self.happened.append(copies)
+        self.respond(OK)
+
+    def answer(self, response: Any, copies: int) -> None:
+        self.happened.append((response, copies))
+
+    def disconnect(self) -> None:
+        self.happened.append("disconnect")
 
 
 def decide(
     faults: Faults, message: Any = BEAT, on: str = "request", version: int = 4, client: str = "c", at: int = 0
-) -> Injection:
-    api = KEYS[type(message).__name__.removesuffix("Request")]
-    return faults.decide(on, api, message, version, client, at)
+) -> tuple[Fault, ...]:
+    return faults.decide(on, Exchange(message, version, client), at)
 
 
 def strikes(faults: Faults, times: int, **how: Any) -> list[int]:
     """The numbers, from 1, of those of so many like requests that are struck."""
-    return [number for number in range(1, times + 1) if decide(faults, **how) is not CLEAN]
+    return [number for number in range(1, times + 1) if decide(faults, **how)]
 
 
-@pytest.mark.parametrize(
-    ("fault", "verdict"),
-    [
-        (Fault("delay", delay_ms=70), Injection(delay_ms=70)),
-        (Fault("drop"), Injection(drop=True)),
-        (Fault("duplicate"), Injection(copies=2)),
-        (Fault("error", error="NOT_COORDINATOR"), Injection(error=ErrorCode.NOT_COORDINATOR)),
-        (Fault("error", error=27), Injection(error=ErrorCode.REBALANCE_IN_PROGRESS)),
-        (Fault("disconnect"), Injection(disconnect=True)),
-    ],
-)
-def test_each_action(fault: Fault, verdict: Injection) -> None:
+def test_the_actions_are_those_that_types_allow() -> None:
+    assert tuple(ACTIONS) == get_args(ActionName)
+    assert len({action.rank for action in ACTIONS.values()}) == len(ACTIONS)
+    assert all(bool(action.parameter) == bool(action.drawn) for action in ACTIONS.values())
+
+
+def test_a_rule_strikes_its_direction_alone() -> None:
+    fault = Fault("drop")
     faults = Faults([fault])
-    assert decide(faults) == verdict
-    assert verdict.actions == [fault.action]
-    assert decide(faults, on="response") is CLEAN
-    assert CLEAN.actions == []
-
-
-def test_actions_of_several_rules_are_joined() -> None:
-    faults = Faults(
-        [
-            Fault("delay", delay_ms=5),
-            Fault("delay", delay_ms=6),
-            Fault("duplicate"),
-            Fault("duplicate"),
-            Fault("error", error=16),
-            Fault("error", error=27),
-            Fault("drop"),
-            Fault("disconnect"),
-        ]
-    )
-    assert decide(faults) == Injection(11, True, 3, ErrorCode.NOT_COORDINATOR, True)
+    assert decide(faults) == (fault,)
+    assert decide(faults, on="response") == ()
 
 
 @pytest.mark.parametrize(
@@ -75,19 +91,22 @@ def test_actions_of_several_rules_are_joined() -> None:
         ({"count": 2}, [1, 2]),
         ({"every": 3}, [3, 6, 9]),
         ({"after": 1, "every": 2, "count": 3}, [3, 5, 7]),
+        ({"nth": 3}, [3]),
+        ({"nth": "2-4"}, [2, 3, 4]),
+        ({"nth": "8+"}, [8, 9]),
     ],
 )
 def test_counting(when: dict[str, Any], struck: list[int]) -> None:
     faults = Faults([Fault("drop", **when)])
     assert strikes(faults, 9) == struck
-    assert bool(faults) is (when.get("count") is None)
+    assert bool(faults) is (when.get("count") is None and when.get("nth") not in (3, "2-4"))
 
 
 def test_rules_strike_between_their_times() -> None:
     faults = Faults([Fault("drop", from_ms=100, until_ms=200)])
-    assert [at for at in (0, 99, 100, 199) if decide(faults, at=at) is not CLEAN] == [100, 199]
+    assert [at for at in (0, 99, 100, 199) if decide(faults, at=at)] == [100, 199]
     assert faults
-    assert decide(faults, at=200) is CLEAN
+    assert not decide(faults, at=200)
     assert not faults
 
 
@@ -128,9 +147,9 @@ def test_only_what_matches_counts() -> None:
     ],
 )
 def test_the_group_is_found_wherever_a_request_names_it(message: Any) -> None:
-    assert decide(Faults([Fault("drop", group="g")]), message).drop
-    assert decide(Faults([Fault("drop", group="y")]), message) is CLEAN
-    assert decide(Faults([Fault("drop", group="g")]), kw.MetadataRequest()) is CLEAN
+    assert decide(Faults([Fault("drop", group="g")]), message)
+    assert not decide(Faults([Fault("drop", group="y")]), message)
+    assert not decide(Faults([Fault("drop", group="g")]), kw.MetadataRequest())
 
 
 @pytest.mark.parametrize(
@@ -143,20 +162,68 @@ def test_the_group_is_found_wherever_a_request_names_it(message: Any) -> None:
     ],
 )
 def test_a_member_matches_by_any_of_its_ids(message: Any, client: str) -> None:
-    assert decide(Faults([Fault("drop", member="worker-7")]), message, client=client).drop
-    assert decide(Faults([Fault("drop", member="worker-8")]), message, client=client) is CLEAN
+    assert decide(Faults([Fault("drop", member="worker-7")]), message, client=client)
+    assert not decide(Faults([Fault("drop", member="worker-8")]), message, client=client)
 
 
 def test_api_client_and_versions() -> None:
     faults = Faults([Fault("drop", api="Heartbeat", client_id="c", versions="2-4")])
-    assert decide(faults).drop
-    assert decide(faults, client="c2") is CLEAN
-    assert [version for version in range(6) if decide(faults, version=version).drop] == [2, 3, 4]
-    assert decide(faults, kw.JoinGroupRequest()) is CLEAN
+    assert decide(faults)
+    assert not decide(faults, client="c2")
+    assert [version for version in range(6) if decide(faults, version=version)] == [2, 3, 4]
+    assert not decide(faults, kw.JoinGroupRequest())
+
+
+TOPIC = uuid.UUID(int=7)
 
 
 @pytest.mark.parametrize(
-    ("text", "versions"), [("3", range(3, 4)), (3, range(3, 4)), ("0-5", range(6)), ("6+", range(6, 1 << 15))]
+    "message",
+    [
+        kw.OffsetCommitRequest(
+            topics=[
+                kw.OffsetCommitRequestTopic(
+                    name="orders", partitions=[kw.OffsetCommitRequestPartition(partition_index=3)]
+                )
+            ]
+        ),
+        kw.FetchRequest(
+            topics=[kw.FetchRequestFetchTopic(topic_id=TOPIC, partitions=[kw.FetchRequestFetchPartition(partition=3)])]
+        ),
+        kw.AddPartitionsToTxnRequest(
+            v3_and_below_topics=[kw.AddPartitionsToTxnRequestAddPartitionsToTxnTopic(name="orders", partitions=[1, 3])]
+        ),
+    ],
+)
+def test_topic_and_partition(message: Any) -> None:
+    for limits in ({"topic": "orders"}, {"partition": 3}, {"topic": "orders", "partition": 3}):
+        assert decide(Faults([Fault("drop", **limits)]), message)
+    for limits in ({"topic": "order"}, {"partition": 2}, {"topic": "orders", "partition": 2}):
+        assert not decide(Faults([Fault("drop", **limits)]), message)
+    assert not decide(Faults([Fault("drop", topic="orders")]))
+
+
+def test_transactional_id() -> None:
+    faults = Faults([Fault("drop", transactional_id="pay-1")])
+    assert decide(faults, kw.EndTxnRequest(transactional_id="pay-1"))
+    assert decide(faults, kw.DescribeTransactionsRequest(transactional_ids=["pay-0", "pay-1"]))
+    assert decide(faults, kw.FindCoordinatorRequest(key="pay-1", key_type=1))
+    assert not decide(faults, kw.FindCoordinatorRequest(key="pay-1"))
+    assert not decide(faults, kw.ProduceRequest(transactional_id=None))
+
+
+def test_the_page_has_the_rows() -> None:
+    page = Path("docs/coordinator.md").read_text("utf-8")
+    for name, action in ACTIONS.items():
+        assert f"| `{name}` | {action.on_request} | {action.on_response} |" in page
+    lines = help_lines()
+    for key, declared in declarations(Fault).items():
+        assert f"| `{key}` | {declared.about} |" in page
+        assert any(line.split() == [key, *declared.about.split()] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "versions"), [("3", range(3, 4)), (3, range(3, 4)), ("0-5", range(6)), ("6+", range(6, 1 << 31))]
 )
 def test_versions(text: str | int, versions: range) -> None:
     assert Fault("drop", versions=text).versions == versions
@@ -168,14 +235,14 @@ def test_add_remove_and_clear_while_it_runs() -> None:
     assert not faults
     lost, late = Fault("drop", api="Heartbeat"), Fault("delay", delay_ms=9)
     faults.add(lost, late)
-    assert decide(faults) == Injection(delay_ms=9, drop=True)
+    assert decide(faults) == (lost, late)
     faults.remove(lost)
-    assert decide(faults) == Injection(delay_ms=9)
+    assert decide(faults) == (late,)
     with pytest.raises(ValueError, match="no such rule"):
         faults.remove(lost)
     faults.clear()
     assert not faults
-    assert decide(faults) is CLEAN
+    assert not decide(faults)
     assert faults.tallies() == []
 
 
@@ -189,7 +256,7 @@ def test_rules_for_other_apis_cost_a_heartbeat_little() -> None:
     faults = Faults(Fault("drop", api="JoinGroup", group=str(number)) for number in range(10_000))
     start = time.process_time()
     for _ in range(10_000):
-        assert decide(faults) is CLEAN
+        assert not decide(faults)
     assert time.process_time() - start < 2  # typically 0.01; a walk over the rules takes a minute
 
 
@@ -256,6 +323,10 @@ def test_from_file(tmp_path: Path) -> None:
         ("[[fault]]\naction = 'drop'\nversions = '5-2'", "versions", r"0-5 or 6\+, not '5-2'"),
         ("[[fault]]\naction = 'drop'\nversions = '1-3+'", "versions", "must be written"),
         ("[[fault]]\naction = 'drop'\nversions = true", "versions", "6\\+, not True"),
+        ("[[fault]]\naction = 'drop'\ntopic = 3", "topic", "must be text, not 3"),
+        ("[[fault]]\naction = 'drop'\npartition = -1", "partition", "must be a whole number from 0 up"),
+        ("[[fault]]\naction = 'drop'\nnth = '3,4'", "nth", "must be written"),
+        ("[[fault]]\naction = 'drop'\nnth = 3\ncount = 1", "nth", "cannot be given together with count"),
         ("[[fault]", None, "at line 1"),
     ],
 )  # fmt: skip
@@ -277,53 +348,29 @@ def test_a_file_that_is_not_text_is_rejected(tmp_path: Path) -> None:
 
 # ---- A request and its response past the faults: what happens, in which order, on a host that notes it down
 
-OK = HeartbeatResponse()
 REFUSED = HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)
-ERROR = Injection(error=ErrorCode.NOT_COORDINATOR)
-
-
-class Exchange(FaultedExchange):
-    """Answers at once, and notes what it is asked to do."""
-
-    def __init__(self, **faults: Injection) -> None:
-        super().__init__(12, HeartbeatRequest(), 4, "c")
-        self.faults = faults
-        self.happened: list[Any] = []
-
-    def decide(self, on: str) -> Injection:
-        return self.faults.get(on, CLEAN)
-
-    def later(self, delay_ms: int, step: Callable[[], None]) -> None:
-        self.happened.append(delay_ms)
-        step()
-
-    def submit(self, copies: int) -> None:
-        self.happened.append(copies)
-        self.respond(OK)
-
-    def answer(self, response: Any, copies: int) -> None:
-        self.happened.append((response, copies))
-
-    def disconnect(self) -> None:
-        self.happened.append("disconnect")
+DELAY, DROP, TWICE, CLOSE = Fault("delay", delay_ms=7), Fault("drop"), Fault("duplicate"), Fault("disconnect")
+ERROR = Fault("error", error="NOT_COORDINATOR")
 
 
 @pytest.mark.parametrize(
     ("faults", "happens"),
     [
         ({}, [1, (OK, 1)]),
-        ({"request": Injection(delay_ms=7)}, [7, 1, (OK, 1)]),
-        ({"request": Injection(copies=3)}, [3, (OK, 1)]),
-        ({"request": Injection(drop=True)}, [(None, 0)]),
-        ({"request": ERROR, "response": Injection(drop=True)}, [(REFUSED, 1)]),
-        ({"request": Injection(disconnect=True, drop=True, delay_ms=5)}, [5, "disconnect"]),
-        ({"response": Injection(delay_ms=7, copies=2)}, [1, 7, (OK, 2)]),
-        ({"response": Injection(drop=True, error=ErrorCode.NOT_COORDINATOR)}, [1, (None, 0)]),
-        ({"response": ERROR}, [1, (REFUSED, 1)]),
-        ({"response": Injection(disconnect=True)}, [1, "disconnect"]),
+        ({"request": [DELAY]}, [7, 1, (OK, 1)]),
+        ({"request": [DELAY, DELAY]}, [14, 1, (OK, 1)]),
+        ({"request": [TWICE, TWICE]}, [3, (OK, 1)]),
+        ({"request": [DROP]}, [(None, 0)]),
+        ({"request": [ERROR], "response": [DROP]}, [(REFUSED, 1)]),
+        ({"request": [ERROR, Fault("error", error=27)]}, [(REFUSED, 1)]),
+        ({"request": [DROP, CLOSE, DELAY]}, [7, "disconnect"]),
+        ({"response": [TWICE, DELAY]}, [1, 7, (OK, 2)]),
+        ({"response": [ERROR, DROP]}, [1, (None, 0)]),
+        ({"response": [TWICE, ERROR]}, [1, (REFUSED, 1)]),
+        ({"response": [CLOSE]}, [1, "disconnect"]),
     ],
 )
-def test_faults_apply_in_their_order(faults: dict[str, Injection], happens: list[Any]) -> None:
-    exchange = Exchange(**faults)
+def test_faults_apply_in_their_order(faults: dict[str, list[Fault]], happens: list[Any]) -> None:
+    exchange = Exchange(**faults)  # type: ignore[arg-type]
     exchange.receive()
     assert exchange.happened == happens

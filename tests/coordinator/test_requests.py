@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import struct
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.fault_injection import Fault, Faults
+from kcoord_wire.coordinator.fault_injection import ACTIONS, DIRECTIONS, Fault, Faults
 from kcoord_wire.coordinator.host import Host
 from kcoord_wire.coordinator.security.authentication import Session, Users
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -25,7 +27,7 @@ from tests.support.group_client import (
     join_request,
 )
 from tests.support.waiting import eventually
-from tests.support.wire import Wire
+from tests.support.wire import Wire, errors_in
 
 
 def test_unknown_api_versions_are_answered_in_version_0(coordinator: StartCoordinator) -> None:
@@ -111,6 +113,47 @@ def test_a_repeated_heartbeat_is_answered_as_the_first(coordinator: StartCoordin
         assert other.receive(joining).error_code == 0
     counted = [line for line in c.metrics().splitlines() if 'requests_total{api="Heartbeat",error="NONE"' in line]
     assert counted[0].endswith(" 6.0")
+
+
+ON_AN_EXCHANGE = {
+    # what the client receives, whether it is disconnected, the offset that is committed, records that were appended
+    (None, "request"): (["NONE"], False, 1, 1),
+    (None, "response"): (["NONE"], False, 1, 1),
+    ("delay", "request"): ([], False, -1, 0),
+    ("delay", "response"): ([], False, 1, 1),
+    ("drop", "request"): ([], False, -1, 0),
+    ("drop", "response"): ([], False, 1, 1),
+    ("duplicate", "request"): (["NONE"], False, 1, 2),
+    ("duplicate", "response"): (["NONE", "NONE"], False, 1, 1),
+    ("error", "request"): (["NOT_COORDINATOR"], False, -1, 0),
+    ("error", "response"): (["NOT_COORDINATOR"], False, 1, 1),
+    ("disconnect", "request"): ([], True, -1, 0),
+    ("disconnect", "response"): ([], True, 1, 1),
+}
+
+
+def test_there_is_an_exchange_for_each_action() -> None:
+    assert [*ON_AN_EXCHANGE] == list(itertools.product([None, *ACTIONS], DIRECTIONS))
+    plain = [ON_AN_EXCHANGE[None, on] for on in DIRECTIONS]
+    assert not [key for key, happens in ON_AN_EXCHANGE.items() if key[0] is not None and happens in plain]
+
+
+@pytest.mark.parametrize(("action", "on"), list(ON_AN_EXCHANGE))
+def test_each_action_has_its_effect(coordinator: StartCoordinator, action: Any, on: Any) -> None:
+    c = coordinator()
+    with Wire(c.address) as wire, Wire(c.address) as other:
+        if action is not None:
+            parameter: Any = {key: ACTIONS[action].drawn[-1] for key in [ACTIONS[action].parameter] if key}
+            c.add_fault(Fault(action, on=on, api="OffsetCommit", **parameter))
+        before = c._call(lambda server: server.host.groups.machine.appended)
+        wire.send(commit_request("g", 1), 8)
+        offset = committed(other, "g")  # answered after the commit, which has come before
+        frames, is_closed = wire.arrived()
+        is_closed |= (action == "disconnect") and wire.is_closed_by_peer()  # what it has sent is there; the end may lag
+        answers = [kw.decode_response(body, kw.OffsetCommitResponse, 8)[1] for body in frames]
+        errors = [error.name for answer in answers for error in errors_in(answer)]
+        appended = c._call(lambda server: server.host.groups.machine.appended) - before
+    assert (errors, is_closed, offset, appended) == ON_AN_EXCHANGE[action, on]
 
 
 def test_faults_on_requests(coordinator: StartCoordinator) -> None:

@@ -229,6 +229,25 @@ def test_the_report_of_a_failed_test(coordinator: StartCoordinator) -> None:
     assert len(late.splitlines()) == len(lines) - 1
 
 
+def test_the_report_has_what_faults_have_done(coordinator: StartCoordinator) -> None:
+    c = coordinator()
+    refused = Fault("error", api="Heartbeat", error="COORDINATOR_NOT_AVAILABLE")
+    with Wire(c.address) as wire:
+        heartbeat = become_stable(wire, "billing")
+        with c.faults(refused):
+            for _ in range(2):
+                wire.call(heartbeat, 4)
+    assert [(each.on, each.api, each.version, each.groups) for each in c.strikes] == [
+        ("request", "Heartbeat", 4, ("billing",))
+    ] * 2
+    c.add_fault(Fault("drop", api="SyncGroup"))
+    report = c.report()
+    struck = r"fault: error error=COORDINATOR_NOT_AVAILABLE: request Heartbeat v4 of wire, billing, 2 times in \d+ ms\n"
+    assert re.search(struck, report)
+    assert report.endswith("has struck nothing (0 matches): Fault(action='drop', api='SyncGroup')")
+    assert "fault: " not in c.report(since=c.strikes[-1].at + 1)
+
+
 def test_brokers_that_do_not_exist_or_run_are_refused(coordinator: StartCoordinator) -> None:
     c = coordinator(brokers=2)
     for node in (2, -1, True):

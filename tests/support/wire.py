@@ -130,6 +130,19 @@ class Wire:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
+    def arrived(self) -> tuple[list[bytes], bool]:
+        """The frames that have come, without waiting, and whether the end has, too."""
+        chunk: bytes | None = None
+        before = self._socket.gettimeout()
+        self._socket.settimeout(0)
+        with suppress(BlockingIOError):
+            chunk = self._socket.recv(1 << 16)
+        self._socket.settimeout(before)
+        self._bodies += self._framer.feed(chunk or b"")
+        bodies = list(self._bodies)
+        self._bodies.clear()
+        return bodies, chunk == b""
+
     def is_closed_by_peer(self) -> bool:
         """Wait for bytes or the end: whether it was the end, a reset included."""
         try:

@@ -21,7 +21,6 @@ Sources: Kafka's KafkaApis.scala; KIP-11, 430.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -42,6 +41,7 @@ from kcoord_wire.coordinator.core.apis import (
     refusal,
     refuse_request,
 )
+from kcoord_wire.coordinator.core.named import NameOf, topic_of
 from kcoord_wire.coordinator.security.permissions import OF_CLUSTER, OF_GROUPS, OF_TOPICS, Permissions
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -59,7 +59,7 @@ def split(
     request: Any,
     version: int,
     principal: str,
-    name_of: Callable[[uuid.UUID], str | None],
+    name_of: NameOf,
     host: str = "",
 ) -> Split:
     """Remove from a request what the principal may not ask.
@@ -87,7 +87,7 @@ class _Asker(NamedTuple):
 
     permissions: Permissions
     principal: str
-    name_of: Callable[[uuid.UUID], str | None]
+    name_of: NameOf
     host: str
 
     def may(self, kind: Kind, operation: Operation, item: Any) -> bool:
@@ -102,19 +102,12 @@ class _Asker(NamedTuple):
         elif kind is Kind.GROUP:
             name = id_of(item)
         elif kind is Kind.TOPIC and not isinstance(item, str):
-            name = self._topic(item)
+            name = topic_of(item, self.name_of)
         if name is None:
             return ErrorCode.NONE
         named = "" if kind is Kind.CLUSTER else name
         is_allowed = self.permissions.allows(self.principal, operation, kind, named, self.host)
         return ErrorCode.NONE if is_allowed else _ERRORS[kind]
-
-    def _topic(self, part: Any) -> str | None:
-        """Return the topic that a part of a request or response names, by name or id; None for an id of none."""
-        name: str | None = getattr(part, "topic", None) or getattr(part, "name", None)
-        if not name and getattr(part, "topic_id", None):
-            return self.name_of(part.topic_id)
-        return name or ""
 
     def bits(self, kind: Kind, operations: tuple[Operation, ...], item: Any = "") -> int:
         """Return the "authorized operations" of `item`."""

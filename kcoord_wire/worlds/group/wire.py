@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import decode_request, decode_response, encode_request, encode_response
 from kcoord_wire.consumer.member_events import Arrived, MemberState, SendRequest
-from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faults, Injection
+from kcoord_wire.coordinator.fault_injection import Fault, FaultedExchange, Faults
 from kcoord_wire.kernel.machines import Disconnected
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Network, VirtualConnection
@@ -120,7 +120,9 @@ class _Exchange(FaultedExchange):
 
     def __init__(self, wire: GroupNetwork, connection: MemberConnection, request_id: int, data: bytes) -> None:
         header, message = decode_request(data)
-        super().__init__(header.request_api_key, message, header.request_api_version, header.client_id or "")
+        super().__init__(
+            header.request_api_key, message, header.request_api_version, header.client_id or "", wire.topics.name_of
+        )
         self.wire = wire
         self.connection = connection
         self.request_id = request_id
@@ -136,7 +138,7 @@ class _Exchange(FaultedExchange):
 
     # ---- what the faults call
 
-    def decide(self, on: str) -> Injection:
+    def decide(self, on: str) -> tuple[Fault, ...]:
         return self.wire.decide(on, self)
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
@@ -204,7 +206,7 @@ class GroupNetwork(Network[MemberConnection]):
         self.faults = faults
         self.answers: dict[int, Any] = {}
         self._coordinator = coordinator
-        self._topics = topics
+        self.topics = topics
         self._tap = tap
         self._metadata_requests = 0
         self._probes = 0
@@ -249,13 +251,13 @@ class GroupNetwork(Network[MemberConnection]):
         topics = [
             m.MetadataResponseTopic(
                 name=name,
-                topic_id=self._topics.id_of(name) or uuid.UUID(int=0),
+                topic_id=self.topics.id_of(name) or uuid.UUID(int=0),
                 partitions=[
                     m.MetadataResponsePartition(partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1])
                     for index in range(count)
                 ],
             )
-            for name, count in self._topics.counts.items()
+            for name, count in self.topics.counts.items()
         ]
         broker = m.MetadataResponseBroker(node_id=1, host=_BROKER_HOST, port=_BROKER_PORT)
         return m.MetadataResponse(brokers=[broker], topics=topics)
@@ -312,13 +314,9 @@ class GroupNetwork(Network[MemberConnection]):
             connection.exchange = _Exchange(self, connection, *connection.queue.popleft())
             connection.exchange.receive()
 
-    def decide(self, on: str, exchange: _Exchange) -> Injection:
-        """Return what the faults in force do to the request of an exchange, or to the response."""
-        if self.faults is None:
-            return CLEAN
-        return self.faults.decide(
-            on, exchange.api_key, exchange.message, exchange.version, exchange.client_id, self._clock.now
-        )
+    def decide(self, on: str, exchange: _Exchange) -> tuple[Fault, ...]:
+        """Return the faults that strike the request of an exchange, or the response."""
+        return () if self.faults is None else self.faults.decide(on, exchange, self._clock.now)
 
     def continue_after(self, delay_ms: int, exchange: _Exchange, step: Callable[[], None]) -> None:
         """Go on with an exchange after a delay, if its connection still leads to the coordinator."""

@@ -488,7 +488,6 @@ _ASSIGNOR_LISTS: Final = (
     ("cooperative-sticky", "range"),
 )
 _APIS: Final = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
-_ERRORS: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
 class GroupDraw(Draw):
@@ -511,17 +510,11 @@ class GroupDraw(Draw):
 def draw_fault(draw: Draw, apis: Sequence[str] = _APIS) -> Fault:
     """Draw a fault of some requests or responses."""
     random = draw.random
-    action: Any = random.choice(ACTIONS)
+    action = random.choice(list(ACTIONS.values()))
     side: Any = random.choice(["request", "response"])
-    return Fault(
-        action,
-        on=side,
-        api=random.choice(apis),
-        count=random.randint(1, 3),
-        every=random.randint(1, 3),
-        delay_ms=random.choice([50, 1_000, 7_000]) if action == "delay" else 0,
-        error=random.choice(_ERRORS) if action == "error" else None,
-    )
+    limits: Any = {"api": random.choice(apis), "count": random.randint(1, 3), "every": random.randint(1, 3)}
+    parameter: Any = {action.parameter: random.choice(action.drawn)} if action.parameter else {}
+    return Fault(action.name, on=side, **limits, **parameter)
 
 
 def draw_moves(seed: int, until: int) -> list[Do]:
