@@ -16,7 +16,6 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -28,6 +27,7 @@ from kcoord_wire.codec.fields import fields_of, printable
 from kcoord_wire.extras import require
 from kcoord_wire.protocol.api_keys import API_NAMES
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import near_names
 
 _NO_API: Final = "(unknown api)"
 _LONGEST_VALUE: Final = 120  # characters of one field's value in the list of frames
@@ -118,7 +118,7 @@ def _api(name: str) -> str:
     known = [*API_NAMES.values(), *(each.removesuffix("Request") for each in of_draft)]
     apis = {each.lower(): each for each in known}
     if stem not in apis:
-        close = [apis[found] for found in get_close_matches(stem, apis)]
+        close = near_names(stem, known, 3)
         raise ValueError(f"Kafka has no api {name!r}" + (f"; it has {', '.join(close)}" if close else ""))
     return apis[stem]
 

@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,6 +19,7 @@ from kcoord_wire.codec.fields import fields_of
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.extras import require
 from kcoord_wire.protocol.api_keys import api_name
+from kcoord_wire.protocol.wording import near_names
 from kcoord_wire.schema.describe import FieldFacts, about_paragraphs, describe_fields
 from kcoord_wire.schema.model import Versions
 
@@ -135,7 +135,7 @@ def _parts(args: _Message) -> Iterator[tuple[kw.MessageCodec, int, bytes, int]]:
     """Each header and message of the input: codec, version, bytes, and their offset in the input."""
     data = _read_bytes(args.input)
     if not (args.body or args.frame):
-        yield *_named_codec(args), data, 0
+        yield *_named_codec(args, data), data, 0
         return
     base = 0
     for body in _bodies(data) if args.frame else [data]:
@@ -185,7 +185,7 @@ def _from_hex(text: str) -> bytes | None:
 def _codec_of(body: bytes, args: _Message) -> tuple[kw.MessageCodec, int]:
     """The message of a body: the arguments name it, or the header of a request does."""
     if args.api is not None or args.direction == "response":
-        return _named_codec(args)
+        return _named_codec(args, body)
     header = kw.peek_request(body)
     version = header.request_api_version
     if args.version not in (None, version):
@@ -197,11 +197,26 @@ def _codec_of(body: bytes, args: _Message) -> tuple[kw.MessageCodec, int]:
         raise ValueError(f"{api_name(key)} (api key {key}) has no schema here") from None
 
 
-def _named_codec(args: _Message) -> tuple[kw.MessageCodec, int]:
+_OR_A_HEADER: Final = ", or --body or --frame where a header precedes the message (see kcoord decode --help)"
+
+
+def _what_it_begins_with(data: bytes) -> str:
+    """Return the option for an input that begins with a size, or with a request's header; "" for another one."""
+    if len(data) - SIZE_BYTES == int.from_bytes(data[:SIZE_BYTES], "big"):
+        return "the input begins with the size of its rest: give --frame, and --api if it is a response"
+    try:
+        header = kw.peek_request(data)
+        codec = kw.registry.request(header.request_api_key)
+    except (KeyError, kw.DecodeError):
+        return ""
+    version = header.request_api_version
+    is_known = version in codec.valid_versions
+    return f"the input begins as the header of {codec.name} v{version}: give --body" if is_known else ""
+
+
+def _named_codec(args: _Message, data: bytes) -> tuple[kw.MessageCodec, int]:
     if args.api is None:
-        raise UsageError(
-            "give --api, or --body or --frame where a header precedes the message (see kcoord decode --help)"
-        )
+        raise UsageError(_what_it_begins_with(data) or f"give --api{_OR_A_HEADER}")
     found = find_messages(args.api, args.direction)
     if len(found) > 1:
         names = ", ".join(f"{codec.family}/{codec.name}" for codec in found)
@@ -237,7 +252,7 @@ def find_messages(name: str, direction: str | None = None) -> list[kw.MessageCod
         if is_meant(codec) and family in ("", codec.family) and direction in (None, codec.type)
     ]
     if not found:
-        near = ", ".join(get_close_matches(name, list(kw.registry), n=3, cutoff=0.5))
+        near = ", ".join(near_names(name, kw.registry, 3))
         raise ValueError(f"there is no {direction or 'message'} {name!r}" + (f"; there is {near}" if near else ""))
     return found
 

@@ -336,14 +336,12 @@ class _UnknownMessageError(KeyError):
         self._known = known
 
     def __str__(self) -> str:
-        from difflib import get_close_matches
+        from kcoord_wire.protocol.wording import near_names
 
         (name,) = self.args
         lower = {each.lower(): each for each in self._known}
-        wanted = str(name).lower()
-        meant = [wanted + side for side in ("", "request", "response", "key", "value")]
-        near = [each for each in meant if each in lower] or get_close_matches(wanted, lower, cutoff=0.7)
-        near = [lower[each] for each in near]
+        meant = [str(name).lower() + side for side in ("", "request", "response", "key", "value")]
+        near = [lower[each] for each in meant if each in lower] or near_names(str(name), self._known, 3)
         return f"there is no message {reprlib.repr(name)}" + (f"; there is {', '.join(near)}" if near else "")
 
 

@@ -9,6 +9,7 @@ Checks, properties by Kafka's names, ``--config`` of commands and their help rea
 Laws:
 
 * A value that cannot work is refused with the setting's name, before anything is opened.
+* The traceback of a wrong setting, as pytest shows it, has no frame of ours.
 * A setting that is not declared does not exist; a similar name is suggested.
 """
 
@@ -17,13 +18,19 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field, fields
-from difflib import get_close_matches
 from functools import cache
+from operator import methodcaller
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+from kcoord_wire.protocol.wording import near_names
+
 S = TypeVar("S")
+
+__tracebackhide__ = methodcaller("errisinstance", (ValueError, TypeError))
+"""pytest asks it with its `ExceptionInfo`: the traceback of a wrong setting ends at whose it is. So in every module that
+reads or checks settings; there it is that of all frames, since dataclasses make their ``__init__``."""
 
 MAX_INT32: Final = (1 << 31) - 1
 
@@ -228,5 +235,5 @@ def read_rules(path: Path | str, keys: Mapping[str, Collection[str]]) -> dict[st
 
 def suggestion(name: str, known: Collection[str]) -> str:
     """Return what somebody may have meant by an unknown name."""
-    near = get_close_matches(name, known, 1, 0.5) or get_close_matches(name.lower(), known, 1, 0.5)
+    near = near_names(name, known)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"

@@ -6,7 +6,7 @@ Law: a list is as long as its bound, however many names there are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,6 +21,17 @@ LIKE_TLS: Final = ", which looks like TLS"
 
 TLS_FAILED: Final = ", and its handshake failed"
 """What follows that of a connection that was left out; ``: `` and an alert may follow (`capture.tls`)."""
+
+
+_LEAST_ALIKE: Final = 0.6  # of difflib's ratio: below, what is suggested has as much that differs as that is the same
+
+
+def near_names(name: str, known: Collection[str], most: int = 1) -> list[str]:
+    """Return what may have been meant by an unknown name, upper and lower case aside, the most alike first."""
+    from difflib import get_close_matches  # for errors alone, and slow to import
+
+    lower = {each.lower(): each for each in known}
+    return [lower[each] for each in get_close_matches(name.lower(), lower, most, _LEAST_ALIKE)]
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -15,7 +15,6 @@ Laws:
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -30,6 +29,7 @@ from pyspark.sql.types import StructField, StructType
 import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder, Form
 from kcoord_wire.forensics.model import EPOCH_APIS
+from kcoord_wire.protocol.wording import near_names
 from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, spark_type
 from kcoord_wire.spark.versions import struct_expression
 
@@ -422,7 +422,7 @@ def _message(api: str | int, form: str) -> str:
         if name in names:
             return str(name)
     short = {name.removesuffix(form.title()) for name in names}
-    near = difflib.get_close_matches(str(api), sorted(names | short), 1)
+    near = near_names(str(api), sorted(names | short))
     raise ValueError(f"there is no {form} {api!r}" + (f"; do you mean {near[0]!r}?" if near else ""))
 
 

@@ -87,6 +87,19 @@ def test_decode_reads_the_header_of_a_response(kcoord, data: bytes, option: str)
     assert (status, header["value"]["CorrelationId"], message["value"]["ErrorCode"]) == (0, 9, 27)
 
 
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (FRAME, "the input begins with the size of its rest: give --frame, and --api if it is a response"),
+        (FRAME[4:], "the input begins as the header of JoinGroupRequest v7: give --body"),
+        (b"\x00\x0b\x7f\xff" + FRAME[8:], "give --api, or --body or --frame where a header precedes the message"),
+    ],
+)
+def test_decode_says_what_an_input_begins_with(kcoord, data: bytes, hint: str) -> None:
+    status, _, err = kcoord("decode", data.hex())
+    assert (status, err.startswith(f"kcoord: {hint}")) == (2, True), err
+
+
 def test_decode_reports_offsets_in_the_input(kcoord) -> None:
     body = kw.encode_request(REQUEST, 7)[:-1]
     status, _, err = kcoord("decode", kw.frame(body).hex(), "--frame")

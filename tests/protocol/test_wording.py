@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.protocol.wording import counted, first_of, listed, noted, only
+from kcoord_wire.protocol.wording import counted, first_of, listed, near_names, noted, only
 
 
 def test_lists_are_as_long_as_their_bound() -> None:
@@ -20,3 +20,11 @@ def test_counts_have_their_plural() -> None:
 
 def test_the_one_name_there_is() -> None:
     assert (only({"a"}), only(["a", "a"]), only({"a", "b"}), only([])) == ("a", "a", None, None)
+
+
+def test_near_names() -> None:
+    known = ["JoinGroup", "LeaveGroup", "SyncGroup"]
+    assert near_names("joingrop", known) == ["JoinGroup"]
+    assert near_names("syngroup", known, 3) == ["SyncGroup", "JoinGroup", "LeaveGroup"]
+    assert near_names("syngroup", known, 2) == ["SyncGroup", "JoinGroup"]
+    assert near_names("fetch", known) == []
