@@ -44,9 +44,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 from kcoord_wire.coordinator.core.apis import api_of, refusal
 from kcoord_wire.coordinator.core.named import NameOf, topics_of, transactions_of
+from kcoord_wire.kernel import settings
 from kcoord_wire.kernel.settings import SettingsError, declarations, read_rules, setting, suggestion
 from kcoord_wire.protocol.api_keys import API_NAMES
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+__tracebackhide__ = settings.__tracebackhide__
 
 API_KEYS = {name: key for key, name in API_NAMES.items()}
 _ALL: Final = 1 << 31  # above every version, and every number of a match

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple, Self
 from kcoord_wire.kernel import settings
 from kcoord_wire.kernel.settings import MAX_INT32, setting, suggestion
 
+__tracebackhide__ = settings.__tracebackhide__
+
 SERVER_ASSIGNORS: Final = ("uniform", "range")
 """The names of the server assignors, the default first (`kcoord_wire.assignors.kip848`)."""
 

@@ -30,11 +30,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from kcoord_wire.extras import require
+from kcoord_wire.kernel import settings
 from kcoord_wire.kernel.settings import SettingsError, read_tables
 from kcoord_wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+__tracebackhide__ = settings.__tracebackhide__
 
 FAILURE_DELAY_MS: Final = 100
 MAX_TOKEN_BYTES: Final = 4096

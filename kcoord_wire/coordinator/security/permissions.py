@@ -20,7 +20,10 @@ from typing import Any, Final, Self
 
 from kcoord_wire.coordinator.core.apis import Kind, Operation
 from kcoord_wire.coordinator.security.acls import Acl
+from kcoord_wire.kernel import settings
 from kcoord_wire.kernel.settings import SettingsError, read_rules
+
+__tracebackhide__ = settings.__tracebackhide__
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a connection without SASL."""
