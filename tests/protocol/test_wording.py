@@ -25,6 +25,5 @@ def test_the_one_name_there_is() -> None:
 def test_near_names() -> None:
     known = ["JoinGroup", "LeaveGroup", "SyncGroup"]
     assert near_names("joingrop", known) == ["JoinGroup"]
-    assert near_names("syngroup", known, 3) == ["SyncGroup", "JoinGroup", "LeaveGroup"]
     assert near_names("syngroup", known, 2) == ["SyncGroup", "JoinGroup"]
     assert near_names("fetch", known) == []
