@@ -16,6 +16,7 @@ Laws:
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
@@ -51,9 +52,15 @@ def kcoord_coordinators(request: pytest.FixtureRequest) -> Iterator[Callable[...
 
 
 @pytest.fixture
-def kcoord_coordinator(kcoord_coordinators: Callable[..., Coordinator]) -> Coordinator:
+def kcoord_coordinator(kcoord_coordinators: _Coordinators) -> Coordinator:
     """A coordinator for one test, with the options of the marker ``kcoord``."""
-    return kcoord_coordinators()
+    try:
+        coordinator = kcoord_coordinators.make()
+    except (TypeError, ValueError) as error:
+        wrong = f"the marker kcoord: {error}"
+    else:
+        return kcoord_coordinators.start(coordinator)
+    pytest.fail(wrong, pytrace=False)
 
 
 @pytest.fixture(scope="session")
@@ -82,14 +89,32 @@ class _Coordinators(ExitStack):
 
     def __call__(self, **options: Any) -> Coordinator:
         __tracebackhide__ = True  # a wrong option is the caller's
-        from kcoord_wire.coordinator import Coordinator, GroupConfig
+        return self.start(self.make(**options))
+
+    def make(self, **options: Any) -> Coordinator:
+        """Return a coordinator that is not started.
+
+        :raises TypeError: there is no such option, or it has the wrong type
+        :raises ValueError: an option has a wrong value
+        """
+        __tracebackhide__ = True
+        from kcoord_wire.coordinator import Coordinator
+        from kcoord_wire.kernel.settings import suggestion
 
         options = {**self.defaults, **options}
-        config = options.get("config", {})
-        if not isinstance(config, GroupConfig):
-            options["config"] = GroupConfig.from_properties({"group.initial.rebalance.delay.ms": 0, **config})
-        self.started.append(self.enter_context(Coordinator(**options)))
-        return self.started[-1]
+        known = list(inspect.signature(Coordinator).parameters)
+        for name in options:
+            if name not in known:
+                raise TypeError(f"a coordinator has no option {name!r}; {suggestion(name, known)}")
+        config = options.get("config") or {}
+        if isinstance(config, Mapping):
+            options["config"] = {"group.initial.rebalance.delay.ms": 0, **config}
+        return Coordinator(**options)
+
+    def start(self, coordinator: Coordinator) -> Coordinator:
+        """Start a coordinator, until the block ends."""
+        self.started.append(self.enter_context(coordinator))
+        return coordinator
 
 
 def _marked(node: Any) -> dict[str, Any]:

@@ -126,10 +126,20 @@ def test_without_any():
 @pytest.mark.kcoord({"orders": 12})
 def test_wrong_marker(kcoord_coordinator):
     pass
+
+
+@pytest.mark.kcoord(topcs={"orders": 12})
+def test_wrong_option(kcoord_coordinator):
+    pass
+
+
+@pytest.mark.kcoord(config={"group.max.sizes": 2})
+def test_wrong_config(kcoord_coordinator):
+    pass
 """
 
 WAITING_IN_VAIN = """
-from kcoord_wire.coordinator import Fault
+from kcoord_wire.coordinator import Fault, GroupConfig
 
 SOON = 0.01
 
@@ -157,6 +167,26 @@ def test_faults(kcoord_coordinator):
 
 def test_no_such_option(kcoord_coordinators):
     kcoord_coordinators(topcs={"orders": 12})
+
+
+def test_no_such_setting(kcoord_coordinators):
+    kcoord_coordinators(config={"group.max.sizes": 1})
+
+
+def test_no_such_action():
+    Fault("dorp")
+
+
+def test_a_setting_out_of_range():
+    GroupConfig(max_size=0)
+
+
+def test_no_record(kcoord_coordinators):
+    kcoord_coordinators(topics={"orders": 1}).wait_for_records("orders", timeout=SOON)
+
+
+def test_no_transaction(kcoord_coordinator):
+    kcoord_coordinator.wait_for_transaction("pay-1", "Ongoing", timeout=SOON)
 
 
 def test_an_error_of_its_own(kcoord_coordinator):
@@ -202,7 +232,9 @@ def test_the_examples_of_its_page_pass(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_report_of_a_failure_has_the_rebalances(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "-q", test_inner=FAILING)
-    assert "3 failed, 2 errors" in done.stdout, done.stdout + done.stderr
+    assert "3 failed, 4 errors" in done.stdout, done.stdout + done.stderr
+    assert "\nthe marker kcoord: a coordinator has no option 'topcs'; did you mean topics?\n" in done.stdout
+    assert "\nthe marker kcoord: group.max.sizes: unknown; did you mean group.max.size?\n" in done.stdout
     section = "groups and rebalances of kcoord_wire"
     [errors] = re.findall("= ERRORS =.*= FAILURES =", done.stdout, re.S)
     assert errors.count(section) == 1, "a fixture waited in vain"
@@ -220,14 +252,14 @@ def test_the_report_of_a_failure_has_the_rebalances(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_traceback_ends_at_who_waits(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "--tb=short", test_inner=WAITING_IN_VAIN)
-    assert "7 failed" in done.stdout, done.stdout + done.stderr
+    assert "12 failed" in done.stdout, done.stdout + done.stderr
     texts = re.split(r"^_+ (test_\w+) _+$", done.stdout.partition("= FAILURES =")[2], flags=re.M)
     frames = {
         name: re.findall(r"^(\S+\.py):\d+: in ", text, re.M)
         for name, text in zip(texts[1::2], texts[2::2], strict=True)
     }
     of_polling = frames.pop("test_an_error_of_its_own")
-    assert len(frames) == 6
+    assert len(frames) == 11
     assert {name: found for name, found in frames.items() if found != ["test_inner.py"]} == {}
     assert (of_polling[0], of_polling[-1]) == ("test_inner.py", "test_inner.py")
     assert len(of_polling) > 2, "where it was called is part of it"

@@ -64,6 +64,7 @@ MAY_IMPORT = {
     | CODEC - {"codec"},
     "coordinator": {
         "log",
+        "records",
         "recorder",
         "coordinator.consumer_groups",
         "coordinator.core",

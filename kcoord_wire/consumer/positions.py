@@ -34,12 +34,11 @@ from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import (
     Batch,
-    ControlType,
+    HiddenBatches,
     Record,
     RecordBatch,
     RecordHeader,
     TimestampType,
-    decode_control_record,
     read_records,
 )
 
@@ -88,8 +87,7 @@ class FetchedRecords:
         self._partition = partition
         self._offset = offset
         self._data = data
-        self._aborted = None if aborted is None else sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-        self._aborting: set[int] = set()
+        self._hidden = HiddenBatches(aborted)
         self._check_crcs = check_crcs
         self._failure: str | None = None
         self._records = self._read()
@@ -118,7 +116,7 @@ class FetchedRecords:
         for batch in read_records(self._data, check_crc=self._check_crcs, strict=False, allow_partial=True):
             if batch.last_offset < self.next_offset:
                 continue
-            if not self._is_hidden(batch):
+            if not self._hidden.has(batch):
                 yield from self._records_of(batch)
             self.next_offset = batch.last_offset + 1
         if self._data and self.next_offset == self._offset:
@@ -144,18 +142,6 @@ class FetchedRecords:
             record.headers,
             self.leader_epoch,
         )
-
-    def _is_hidden(self, batch: Batch) -> bool:
-        if not isinstance(batch, RecordBatch):
-            return False
-        if self._aborted is not None:
-            while self._aborted and self._aborted[-1].first_offset <= batch.last_offset:
-                self._aborting.add(self._aborted.pop().producer_id)
-        if batch.is_control:
-            if batch.records and decode_control_record(batch.records[0]).type is ControlType.ABORT:
-                self._aborting.discard(batch.producer_id)
-            return True
-        return batch.is_transactional and batch.producer_id in self._aborting
 
 
 EARLIEST: Final = -2

@@ -38,6 +38,7 @@ from kcoord_wire.coordinator.testing import Inspection
 from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.coordinator.topics.releases import served_by
 from kcoord_wire.coordinator.topics.topics import Topics
+from kcoord_wire.kernel import settings
 from kcoord_wire.kernel.background import Background, Service
 from kcoord_wire.kernel.disk import FileDisk, MemoryDisk
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, local_address
@@ -66,7 +67,7 @@ class Coordinator(Inspection, Service):
     :param brokers: how many there are, each with a port of its own; node ids count from 0
     :param data_dir: the folder for groups, offsets, topics and records; None keeps them in memory, so a restart begins
         without any
-    :param config: the settings of a Kafka broker that concern groups; Kafka's defaults
+    :param config: the settings of a Kafka broker that concern groups, also by Kafka's names; Kafka's defaults
     :param faults: what goes wrong; see `Fault`. More can be added while it runs
     :param tls: a server's context; plain text is not served then
     :param users: who may connect, by SASL; without them everybody may
@@ -95,7 +96,7 @@ class Coordinator(Inspection, Service):
         port: int = 0,
         brokers: int = 1,
         data_dir: Path | str | None = None,
-        config: GroupConfig | None = None,
+        config: GroupConfig | Mapping[str, str | int] | None = None,
         faults: Faults | None = None,
         tls: ssl.SSLContext | None = None,
         users: Users | None = None,
@@ -107,6 +108,9 @@ class Coordinator(Inspection, Service):
         limits: PeerLimits | None = None,
         topic_limits: TopicLimits | None = None,
     ) -> None:
+        __tracebackhide__ = settings.__tracebackhide__
+        if isinstance(config, Mapping):
+            config = GroupConfig.from_properties(config)
         for name, value, kind in (
             ("topics", topics, Mapping),
             ("config", config, GroupConfig),

@@ -79,7 +79,8 @@ class GroupDescription:
     :ivar leader_id: the member that computes the assignment; None likewise
     :ivar members: in the order in which they were added
     :ivar joining: member ids that were given out and are not used yet (KIP-394)
-    :ivar offsets: topic to partition to committed offset
+    :ivar offsets: topic to partition to committed offset, without partitions in which none is committed: ``{"orders":
+        {0: 7, 3: 12}}``; the offset is that of the next record to read
     :ivar rebalance: the account of the rebalance in progress; None if there is none
     :ivar is_settled: no rebalance is in progress, and none is certain to follow: the group is Stable, every member has
         fetched its assignment, and no member owned a partition that it was not assigned. A cooperative member revokes

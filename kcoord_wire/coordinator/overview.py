@@ -19,7 +19,7 @@ from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.groups import BaseGroup, Group
 from kcoord_wire.coordinator.description import GroupDescription, describe_group
-from kcoord_wire.coordinator.transactions.transaction import by_topic
+from kcoord_wire.coordinator.transactions.transaction import Transaction, by_topic
 
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.host import Host
@@ -220,16 +220,23 @@ def transactions(host: Host) -> list[TransactionDescription]:
     """Return the transactional ids that have changed last, the newest first."""
     known = host.transactions.machine.transactions.values()
     newest = islice(sorted(known, key=lambda each: (-each.updated_at, each.transactional_id)), MOST_TRANSACTIONS)
-    return [
-        TransactionDescription(
-            each.transactional_id,
-            str(each.state),
-            each.producer_id,
-            each.producer_epoch,
-            each.timeout_ms,
-            each.started_at if each.started_at >= 0 else None,
-            each.updated_at,
-            {topic: tuple(numbers) for topic, numbers in by_topic(sorted(each.partitions)).items()},
-        )
-        for each in newest
-    ]
+    return [_described(each) for each in newest]
+
+
+def transaction(host: Host, transactional_id: str) -> TransactionDescription | None:
+    """Return a transactional id; None if no producer has used it."""
+    found = host.transactions.machine.transactions.get(transactional_id)
+    return None if found is None else _described(found)
+
+
+def _described(each: Transaction) -> TransactionDescription:
+    return TransactionDescription(
+        each.transactional_id,
+        str(each.state),
+        each.producer_id,
+        each.producer_epoch,
+        each.timeout_ms,
+        each.started_at if each.started_at >= 0 else None,
+        each.updated_at,
+        {topic: tuple(numbers) for topic, numbers in by_topic(sorted(each.partitions)).items()},
+    )

@@ -1,4 +1,4 @@
-"""What a test asks of a running `Coordinator`: its groups, waits for what is to happen, rebalances, faults and brokers.
+"""What a test asks of a running `Coordinator`: groups, records, waits for what happens, rebalances, faults, brokers.
 
 Laws:
 
@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from operator import methodcaller
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kcoord_wire.coordinator import overview
+from kcoord_wire.coordinator import overview, topic_records
 from kcoord_wire.coordinator.core.brokers import NO_LEADER
 from kcoord_wire.coordinator.core.events import Rebalance, RebalanceAccount
 from kcoord_wire.coordinator.description import (
@@ -44,12 +45,16 @@ from kcoord_wire.coordinator.overview import (
     TransactionDescription,
 )
 from kcoord_wire.coordinator.topics.compaction import Compacted, Compacting
+from kcoord_wire.coordinator.topic_records import Isolation, TopicReader, TopicRecord
 from kcoord_wire.coordinator.traffic import Traffic, write_recording
+from kcoord_wire.coordinator.transactions.transaction import State as TransactionState
+from kcoord_wire.kernel.settings import SettingsError, suggestion
 from kcoord_wire.protocol.short_repr import short_repr
 
 if TYPE_CHECKING:
     from os import PathLike
 
+    from kcoord_wire.coordinator.host import Runtime
     from kcoord_wire.coordinator.server import Server
 
 
@@ -122,9 +127,55 @@ class Inspection:
             raise RuntimeError(asked.failure)
         return asked.done
 
+    def records(
+        self, topic: str, partition: int | None = None, isolation: Isolation = "read_uncommitted"
+    ) -> list[TopicRecord]:
+        """Return the records of a topic, by partition and offset. No group and no offset is changed by that.
+
+        :param partition: of this one alone
+        :param isolation: ``read_committed`` leaves out those of open and aborted transactions
+        :raises KeyError: there is no such topic or partition
+        """
+        reader = TopicReader(topic, partition, isolation)
+        return list(reader.records(self._call(lambda server: reader.gather(server.host))))
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None = None,
+        partition: int = 0,
+        headers: Mapping[str, bytes | str | None] = MappingProxyType({}),
+        timestamp: int | None = None,
+    ) -> int:
+        """Append a record to a partition, and return its offset. Text is written as UTF-8.
+
+        :param timestamp: ms since the epoch; now by default
+        :raises KeyError: there is no such topic or partition
+        :raises ValueError: the record is refused, as for its size
+        """
+
+        def append(server: Server) -> int:
+            now = server.scheduler.now()
+            offset = topic_records.produce(server.host, topic, partition, key, value, headers, timestamp, now)
+            server.scheduler.settle()
+            return offset
+
+        return self._call(append)
+
     def transactions(self) -> list[TransactionDescription]:
         """Return the transactional ids that have changed last, at most 500, the newest first."""
         return self._call(lambda server: overview.transactions(server.host))
+
+    def transaction(self, transactional_id: str) -> TransactionDescription:
+        """Return a transactional id as it is now.
+
+        :raises KeyError: no producer has used it
+        """
+        found = self._call(lambda server: overview.transaction(server.host, transactional_id))
+        if found is None:
+            raise KeyError(f"no transactional id {transactional_id!r}")
+        return found
 
     def groups(self) -> list[GroupDescription]:
         """Return all groups as they are now, by id."""
@@ -323,6 +374,66 @@ class Inspection:
         what = f"at offset {offset} of {topic}-{partition}"
         return self._wait_for_group(group, is_committed, timeout, poll, what).offsets[topic][partition]
 
+    def wait_for_records(
+        self,
+        topic: str,
+        count: int = 1,
+        partition: int | None = None,
+        isolation: Isolation = "read_uncommitted",
+        timeout: float = PATIENCE,
+        poll: Poll | None = None,
+    ) -> list[TopicRecord]:
+        """Wait until a topic has so many records, those that it has already included.
+
+        :param count: the least number
+        :param partition: only those of this partition
+        :param isolation: as for `records`
+        :param timeout: seconds
+        :param poll: as for `wait_until_stable`
+        :returns: the records, by partition and offset
+        :raises TimeoutError: it has fewer; the text says how many
+        :raises KeyError: there is no such topic or partition
+        """
+        __tracebackhide__ = _HIDDEN
+        reader = TopicReader(topic, partition, isolation)
+        found: list[TopicRecord] = []
+
+        def look(server: Server) -> list[TopicRecord] | None:
+            found.extend(reader.records(reader.gather(server.host)))
+            return found if len(found) >= count else None
+
+        def failure(server: Server) -> str:
+            return f"topic {topic!r} has {len(found)} records and not {count} after {timeout:g} s ({isolation})"
+
+        return sorted(self._wait(look, timeout, failure, poll), key=lambda each: (each.partition, each.offset))
+
+    def wait_for_transaction(
+        self, transactional_id: str, state: str, timeout: float = PATIENCE, poll: Poll | None = None
+    ) -> TransactionDescription:
+        """Wait until a transactional id has a state, such as ``Ongoing``, ``CompleteCommit`` or ``CompleteAbort``.
+
+        :param timeout: seconds
+        :param poll: as for `wait_until_stable`
+        :returns: the transactional id as it was then
+        :raises SettingsError: there is no such state
+        :raises TimeoutError: it has another; the text says which
+        """
+        __tracebackhide__ = _HIDDEN
+        states = [each.value for each in TransactionState]
+        if state not in states:
+            raise SettingsError("state", f"{state!r} is unknown; {suggestion(state, states)}")
+
+        def look(server: Server) -> TransactionDescription | None:
+            found = overview.transaction(server.host, transactional_id)
+            return None if found is None or found.state != state else found
+
+        def failure(server: Server) -> str:
+            found = overview.transaction(server.host, transactional_id)
+            now = "no producer has used it" if found is None else f"it is {found.state}"
+            return f"transactional id {transactional_id!r} is not {state} after {timeout:g} s: {now}"
+
+        return self._wait(_on_disk(_transactions_log, look), timeout, failure, poll)
+
     def wait_until(
         self,
         group: str,
@@ -350,22 +461,15 @@ class Inspection:
         what: str,
     ) -> GroupDescription:
         __tracebackhide__ = _HIDDEN
-        written = 0  # the append that must be on disk, once the condition holds
 
         def look(server: Server) -> GroupDescription | None:
-            nonlocal written
-            runtime = server.host.groups
             found = _describe(server, group)
-            if found is None or not condition(found):
-                written = 0
-                return None
-            written = written or runtime.machine.appended
-            return found if runtime.durable >= written else None
+            return None if found is None or not condition(found) else found
 
         def failure(server: Server) -> str:
             return f"group {group!r} is not {what} after {timeout:g} s: {_explain(server, group)}"
 
-        return self._wait(look, timeout, failure, poll)
+        return self._wait(_on_disk(_groups_log, look), timeout, failure, poll)
 
     def _wait(
         self,
@@ -539,6 +643,27 @@ class InjectedFaults:
 
     def _tallies(self, server: Server) -> list[Tally]:
         return [tally for tally in _tallies(server) if any(tally.fault is fault for fault in self._faults)]
+
+
+def _groups_log(server: Server) -> Runtime[Any]:
+    return server.host.groups
+
+
+def _transactions_log(server: Server) -> Runtime[Any]:
+    return server.host.transactions
+
+
+def _on_disk(log: Callable[[Server], Runtime[Any]], look: Callable[[Server], T | None]) -> Callable[[Server], T | None]:
+    """Return what finds a thing as `look` does, once what a log had when it was found is on disk."""
+    written = 0  # the append that must be
+
+    def found_on_disk(server: Server) -> T | None:
+        nonlocal written
+        found, runtime = look(server), log(server)
+        written = 0 if found is None else written or runtime.machine.appended
+        return found if runtime.durable >= written else None
+
+    return found_on_disk
 
 
 def _tallies(server: Server) -> list[Tally]:

@@ -29,8 +29,8 @@ from kcoord_wire.protocol.wording import near_names
 S = TypeVar("S")
 
 __tracebackhide__ = methodcaller("errisinstance", (ValueError, TypeError))
-"""pytest asks it with its `ExceptionInfo`: the traceback of a wrong setting ends at whose it is. It stands in every module
-that checks settings, for all its frames, since dataclasses make their ``__init__`` themselves."""
+"""pytest asks it with its `ExceptionInfo`: the traceback of a wrong setting ends at whose it is. Each module that
+checks settings has it, for all its frames, since dataclasses make their ``__init__`` themselves."""
 
 MAX_INT32: Final = (1 << 31) - 1
 

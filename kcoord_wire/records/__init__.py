@@ -16,6 +16,7 @@ tuple of `Record` with absolute offsets and timestamps, already decompressed::
 - `read_records`, `SegmentReader`: bytes or a file to batches, by magic
 - `encode_batch`, `encode_message_set`: records to bytes
 - `decode_control_record`, `decode_control_batch`, `end_transaction_record`: the markers in control batches
+- `HiddenBatches`: markers, and what belongs to aborted transactions
 - `read_offsets`, `decode_offsets_record`, `encode_offsets_record`: the group coordinator's own records
 - `decode_transaction_record`, `encode_transaction_record`: the transaction coordinator's
 
@@ -34,6 +35,7 @@ from kcoord_wire.records.batch import encode_batch
 from kcoord_wire.records.control import (
     ControlRecord,
     ControlType,
+    HiddenBatches,
     decode_control_batch,
     decode_control_record,
     decode_transaction_record,
@@ -71,6 +73,7 @@ __all__ = [
     "ConsumerMember",
     "ControlRecord",
     "ControlType",
+    "HiddenBatches",
     "MessageSet",
     "MissingLibraryError",
     "OffsetsLogEntry",

@@ -17,14 +17,15 @@ KIP-595, KIP-630, KIP-853, KIP-890.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 import kcoord_wire as kw
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records.limits import check_width
-from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Record, RecordBatch
+from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Batch, Record, RecordBatch
 
 _KEY: Final = struct.Struct(">hh")
 _MARKER: Final = struct.Struct(">hi")
@@ -80,6 +81,35 @@ def decode_control_batch(batch: RecordBatch) -> ControlRecord:
     if not batch.records:
         raise DecodeError("truncated", 0, "RecordBatch.records", "a control batch without a record")
     return decode_control_record(batch.records[0])
+
+
+class HiddenBatches:
+    """Which batches of a partition its readers are not given: markers and, of those who read what is committed, the
+    batches of aborted transactions.
+
+    :param aborted: the transactions, each with ``producer_id`` and ``first_offset``; None where uncommitted records are
+        read
+    """
+
+    def __init__(self, aborted: Iterable[Any] | None) -> None:
+        self._aborted = None if aborted is None else sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._aborting: set[int] = set()
+
+    def has(self, batch: Batch) -> bool:
+        """Return whether it has a batch; to be asked of each in its turn.
+
+        :raises DecodeError: a marker cannot be read
+        """
+        if not isinstance(batch, RecordBatch):
+            return False
+        if self._aborted is not None:
+            while self._aborted and self._aborted[-1].first_offset <= batch.last_offset:
+                self._aborting.add(self._aborted.pop().producer_id)
+        if batch.is_control:
+            if batch.records and decode_control_record(batch.records[0]).type is ControlType.ABORT:
+                self._aborting.discard(batch.producer_id)
+            return True
+        return batch.is_transactional and batch.producer_id in self._aborting
 
 
 def _unpack(layout: struct.Struct, data: bytes | None, field: str) -> tuple[int, int]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,20 +22,10 @@ from tests.support.group_client import (
     commit,
     join,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, in_background
 from tests.support.wire import Wire
 
 T = TypeVar("T")
-
-
-def in_background(c: Coordinator, wait: Callable[[], T]) -> Future[T]:
-    """Call a wait in another thread, and return when it has begun."""
-    before = len(c._waits)
-    pool = ThreadPoolExecutor(1)
-    waiting = pool.submit(wait)
-    pool.shutdown(wait=False)
-    eventually(lambda: waiting.done() or len(c._waits) > before)
-    return waiting
 
 
 def test_a_wait_ends_when_the_group_is_stable(coordinator: StartCoordinator) -> None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
+
+    from kcoord_wire.coordinator import Coordinator
 
 PATIENCE: Final = 60.0  # seconds
 
@@ -77,3 +80,13 @@ def consumed(consumer: Consumer, count: int, *, seconds: float = PATIENCE) -> li
 
     eventually(come, f"of {count} records", until=lambda number: number >= count, seconds=seconds)
     return messages
+
+
+def in_background(c: Coordinator, wait: Callable[[], T]) -> Future[T]:
+    """Call a wait in another thread, and return when it has begun."""
+    before = len(c._waits)
+    pool = ThreadPoolExecutor(1)
+    waiting = pool.submit(wait)
+    pool.shutdown(wait=False)
+    eventually(lambda: waiting.done() or len(c._waits) > before)
+    return waiting
