@@ -1,4 +1,4 @@
-"""`Coordinator`: a group coordinator with a real socket, in its own thread and event loop.
+"""`Coordinator`: a group coordinator with a real socket, in a thread and event loop apart from its caller's.
 
     async with Coordinator(topics={"orders": 12}) as c:
         consumer = KafkaConsumer("orders", bootstrap_servers=c.address, group_id="billing")
@@ -6,8 +6,9 @@
 Laws:
 
 * It never blocks or needs the caller's event loop: blocking clients may run in the caller's thread.
+* The coordinators of a process share one thread and loop, which ends with the last of them.
 * Every method may be called from any thread.
-* Errors while it starts are raised by `start`; after `stop` no thread, socket or open file is left.
+* Errors while it starts are raised by `start`; after `stop` no thread of its own, socket or open file is left.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class Coordinator(Inspection, Service):
             self._brokers, self._topics, subscribed_topics, config, configs_of=self._topics.configuration.of_group
         )
         self._users, self._permissions, self._faults, self._limits = users, permissions, faults, limits
-        self._life = Background("coordinator", self._serve, thread="kcoord")
+        self._life = Background("coordinator", self._serve, thread="kcoord", is_shared=True)
         self._server: Server | None = None
 
     # ---- life

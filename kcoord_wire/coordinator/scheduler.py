@@ -4,8 +4,8 @@ Laws:
 
 * What the event loop receives in one iteration is settled once: its commits share a write.
 * One timer runs at most, at the earliest deadline of any machine.
-* What uses the disk runs in other threads; a log in memory is written at once. An error that is not the disk's is
-  logged with its traceback, and handled as one of the disk.
+* What uses the disk runs in threads of its own; a log in memory is written at once, and read in threads of the loop.
+  An error that is not the disk's is logged with its traceback, and handled as one of the disk.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Scheduler(HostIO):
         self.watchers: set[Callable[[], None]] = set()
         self._in_memory = in_memory
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(THREADS, "kcoord-log")
+        self._threads = None if in_memory else ThreadPoolExecutor(THREADS, "kcoord-log")  # None: those of the loop
         self._writing: set[asyncio.Future[Any]] = set()  # writes and compactions
         self._settling = self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -169,7 +169,8 @@ class Scheduler(HostIO):
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._threads.shutdown()
+        if self._threads is not None:
+            self._threads.shutdown()
 
 
 def _done_or_failed(done: Callable[[T], None], failed: Callable[[Exception], None], result: T) -> None:

@@ -73,7 +73,7 @@ def test_a_port_in_use_is_reported_at_the_start(coordinator: StartCoordinator) -
     [
         ({"topics": ["orders"]}, "topics must be a Mapping, not"),
         ({"topics": {"orders": "3"}}, "topic 'orders' needs a whole number of partitions, not '3'"),
-        ({"config": {"max_size": 1}}, "config must be a GroupConfig, not"),
+        ({"config": 3}, "config must be a GroupConfig, not"),
         ({"users": {"alice": "secret"}}, "users must be a Users, not"),
         ({"faults": [Fault("drop")]}, "faults must be a Faults, not"),
         ({"advertise": "kafka:9092"}, "advertise must be a tuple, not"),
