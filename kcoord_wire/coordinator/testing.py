@@ -44,8 +44,8 @@ from kcoord_wire.coordinator.overview import (
     TopicLag,
     TransactionDescription,
 )
-from kcoord_wire.coordinator.topics.compaction import Compacted, Compacting
 from kcoord_wire.coordinator.topic_records import Isolation, TopicReader, TopicRecord
+from kcoord_wire.coordinator.topics.compaction import Compacted, Compacting
 from kcoord_wire.coordinator.traffic import Traffic, write_recording
 from kcoord_wire.coordinator.transactions.transaction import State as TransactionState
 from kcoord_wire.kernel.settings import SettingsError, suggestion
