@@ -55,7 +55,10 @@ MAY_IMPORT = {
     "capture": {"kernel"} | CODEC,
     "recorder": {"kernel", "capture"} | CODEC,
     "coordinator.core": {"kernel"} | CODEC - {"codec"},
-    "coordinator.consumer_groups": {"kernel", "assignors", "coordinator.core"} | CODEC - {"codec"},
+    "coordinator.consumer_groups": {"kernel", "assignors", "coordinator.core", "coordinator.share_groups"}
+    | CODEC - {"codec"},
+    "coordinator.share_groups": {"kernel", "assignors", "coordinator.core", "coordinator.consumer_groups"}
+    | CODEC - {"codec"},
     "coordinator.transactions": {"kernel", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.security": {"kernel", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.log": {"kernel", "log", "coordinator.core", "records"} | GROUND,
@@ -70,6 +73,7 @@ MAY_IMPORT = {
         "coordinator.core",
         "coordinator.log",
         "coordinator.partitions",
+        "coordinator.share_groups",
     }
     | {"coordinator.security", "coordinator.topics", "coordinator.transactions"}
     | MACHINES,

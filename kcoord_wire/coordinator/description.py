@@ -15,21 +15,25 @@ Laws:
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
 from kcoord_wire.assignors.embedded import ConsumerProtocol
+from kcoord_wire.assignors.kip932 import SIMPLE
 from kcoord_wire.assignors.subscriptions import MemberSubscription
 from kcoord_wire.codec.fields import number_runs
-from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Held
+from kcoord_wire.coordinator.consumer_groups.epoch_group import EpochGroup
+from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.consumer_groups.progress import preferred_assignor
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport
 from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, Group, Member, State, TopicNames
 from kcoord_wire.coordinator.fault_injection import ACTIONS, Fault, Strike
 from kcoord_wire.coordinator.metrics import Metrics, durations
+from kcoord_wire.coordinator.share_groups.share_group import ShareGroup
 from kcoord_wire.errors import DecodeError
 
 _EMBEDDED = ConsumerProtocol()
@@ -70,10 +74,10 @@ class GroupDescription:
 
     :ivar group_id: the group
     :ivar state: as ListGroups names it: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``; of a
-        group of KIP-848 ``Empty``, ``Assigning``, ``Reconciling``, ``Stable``
+        group of KIP-848 ``Empty``, ``Assigning``, ``Reconciling``, ``Stable``; of a share group ``Empty``, ``Stable``
     :ivar state_since: ms since the epoch
-    :ivar generation_id: the current one; of a group of KIP-848 its group epoch
-    :ivar protocol_type: ``consumer``, ``connect`` ...; None for a group that never had a member
+    :ivar generation_id: the current one; of a group of KIP-848 or a share group its group epoch
+    :ivar protocol_type: ``consumer``, ``share``, ``connect`` ...; None for a group that never had a member
     :ivar protocol: the assignor of the current generation, of a group of KIP-848 that of the next target; None in a
         group without members
     :ivar leader_id: the member that computes the assignment; None likewise
@@ -84,8 +88,9 @@ class GroupDescription:
     :ivar rebalance: the account of the rebalance in progress; None if there is none
     :ivar is_settled: no rebalance is in progress, and none is certain to follow: the group is Stable, every member has
         fetched its assignment, and no member owned a partition that it was not assigned. A cooperative member revokes
-        such a partition and joins again (KIP-429).
-    :ivar assignment_epoch: of a group of KIP-848, the group epoch for which the assignment was computed; else None
+        such a partition and joins again (KIP-429). A share group has assigned all partitions of its topics, too.
+    :ivar assignment_epoch: of a group of KIP-848 or a share group, the group epoch for which the assignment was
+        computed; else None
     """
 
     group_id: str
@@ -104,7 +109,8 @@ class GroupDescription:
 
     @property
     def owners(self) -> dict[tuple[str, int], list[str]]:
-        """(topic, partition) to the ids of the members to which it is assigned: one, unless an assignor is wrong."""
+        """(topic, partition) to the ids of the members to which it is assigned: one, unless an assignor is wrong or the
+        members share it."""
         owners: dict[tuple[str, int], list[str]] = {}
         for member in self.members:
             for topic, partitions in (member.assignment or {}).items():
@@ -125,8 +131,10 @@ def describe_group(group: BaseGroup, topics: TopicNames, default_assignor: str |
     :param default_assignor: of groups of KIP-848 whose members ask for none
     """
     if isinstance(group, ConsumerGroup):
-        return _describe_consumer_group(group, topics, default_assignor)
-    assert isinstance(group, Group), "there are two kinds of groups"
+        return _describe_epochs(group, topics, preferred_assignor(group, default_assignor or ""))
+    if isinstance(group, ShareGroup):
+        return _describe_epochs(group, topics, SIMPLE, is_incomplete=group.is_incomplete)
+    assert isinstance(group, Group), "there are three kinds of groups"
     rebalance = group.rebalance
     if rebalance is not None:
         rebalance = replace(rebalance, joins=[*rebalance.joins], removed=[*rebalance.removed])
@@ -154,14 +162,18 @@ def _offsets(group: BaseGroup) -> Mapping[str, Mapping[int, int]]:
     }
 
 
-def _describe_consumer_group(
-    group: ConsumerGroup, topics: TopicNames, default_assignor: str | None
+def _describe_epochs(
+    group: EpochGroup[Any], topics: TopicNames, assignor: str, *, is_incomplete: bool = False
 ) -> GroupDescription:
+    """Return a group whose target assignment the coordinator computes.
+
+    :param is_incomplete: whether another assignment is certain to follow
+    """
     rebalance = group.rebalance
     if rebalance is not None:
         rebalance = replace(rebalance, joins=[*rebalance.joins], removed=[*rebalance.removed])
 
-    def by_name(held: Held) -> dict[str, tuple[int, ...]]:
+    def by_name(held: Mapping[uuid.UUID, Collection[int]]) -> dict[str, tuple[int, ...]]:
         names = ((topics.name_of(topic_id), sorted(partitions)) for topic_id, partitions in held.items())
         return {name: tuple(partitions) for name, partitions in names if name is not None}
 
@@ -174,7 +186,7 @@ def _describe_consumer_group(
             topics=tuple(sorted(group.subscription(member))),
             owned={},
             assignment=by_name(member.assigned),
-            awaited="ConsumerGroupHeartbeat" if member.member_id in group.unsettled else None,
+            awaited=group.heartbeat if member.member_id in group.unsettled else None,
             member_epoch=member.epoch,
         )
         for member in group.members.values()
@@ -185,13 +197,13 @@ def _describe_consumer_group(
         state_since=group.state_since,
         generation_id=group.epoch,
         protocol_type=group.protocol_type,
-        protocol=(preferred_assignor(group, default_assignor or "") or None) if members else None,
+        protocol=(assignor or None) if members else None,
         leader_id=None,
         members=members,
         joining=(),
         offsets=_offsets(group),
         rebalance=rebalance,
-        is_settled=_is_settled(str(group.state), members),
+        is_settled=_is_settled(str(group.state), members) and not is_incomplete,
         assignment_epoch=group.assignment_epoch,
     )
 

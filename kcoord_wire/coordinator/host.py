@@ -30,8 +30,10 @@ from kcoord_wire.coordinator.core.brokers import Leaders
 from kcoord_wire.coordinator.core.events import (
     Append,
     AppendMarker,
+    DeleteShareState,
     Effect,
     Event,
+    InitializeShareState,
     Load,
     LoggedMachine,
     LogRecord,
@@ -40,6 +42,8 @@ from kcoord_wire.coordinator.core.events import (
     Reply,
     Request,
     Resign,
+    ShareStateEffect,
+    ShareStateInitialized,
     TopicsDeleted,
     WriteMarkers,
 )
@@ -55,7 +59,8 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 RELOAD_MS: Final = (500, 30_000)  # first and longest pause before the log is read again after a failure
 
 _APPENDS: Final = (Append, AppendMarker)  # a tuple is checked in a third of the time that a union takes
-_WAITING: Final = (Reply, WriteMarkers)
+_WAITING: Final = (Reply, WriteMarkers, InitializeShareState, DeleteShareState)
+_Waiting = Reply | WriteMarkers | ShareStateEffect
 _READERS: Final = frozenset({m.FetchRequest, m.ListOffsetsRequest, m.OffsetForLeaderEpochRequest})
 
 M = TypeVar("M", bound=LoggedMachine)
@@ -116,7 +121,7 @@ class Runtime(Generic[M]):
         self._perform = perform
         self.durable = 0
         self._base = 0  # what the machine had appended when the store began to count
-        self._held: list[tuple[int, int, Reply | WriteMarkers]] = []  # a heap: by append, then by age
+        self._held: list[tuple[int, int, _Waiting]] = []  # a heap: by append, then by age
         self._age = 0
 
     @property
@@ -179,8 +184,8 @@ class Runtime(Generic[M]):
         `recover` it serves again."""
         held, self._held = sorted(self._held), []
         for _, _, reply in held:
-            if isinstance(reply, WriteMarkers):
-                continue  # they are written when the log has been read again
+            if not isinstance(reply, Reply):
+                continue  # it is done when the log has been read again
             assert reply.request is not None, "a reply that is held names its request"
             request = reply.request
             self._send(reply.token, refusal(request.message, request.version, ErrorCode.NOT_COORDINATOR))
@@ -503,7 +508,8 @@ class Host:
         self.topics = topics
         self._io = io
         self._send = send
-        self.groups = Runtime(machine, store, send, report)
+        self._report = report
+        self.groups = Runtime(machine, store, send, self._perform_of_groups)
         own = TransactionMachine(
             topics,
             brokers.groups.partition_of,
@@ -576,6 +582,13 @@ class Host:
         """Give the topics a request that reads no groups' log that has to be read before."""
         if not self._views[1].holds(request):
             self.submit_to_topics(request, now)
+
+    def _perform_of_groups(self, effect: RebalanceReport | ShareStateEffect) -> None:
+        if isinstance(effect, RebalanceReport):
+            self._report(effect)
+        elif isinstance(effect, InitializeShareState):  # there is nothing to initialize as long as no state is kept
+            partitions = {topic_id: frozenset(offsets) for topic_id, offsets in effect.partitions.items()}
+            self.groups.submit(ShareStateInitialized(effect.group_id, partitions), self._io.now())
 
     def _write_markers(self, effect: WriteMarkers) -> None:
         self.flow.write_markers(effect, self._io.now())

@@ -67,6 +67,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "LeaveGroupResponse": ("members",),
     "DescribeGroupsResponse": ("groups",),
     "ConsumerGroupDescribeResponse": ("groups",),
+    "ShareGroupDescribeResponse": ("groups",),
     "OffsetForLeaderEpochResponse": ("topics", "partitions"),
     "DeleteGroupsResponse": ("results",),
     "OffsetDeleteResponse": ("topics", "partitions"),

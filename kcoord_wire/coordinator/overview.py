@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
+from kcoord_wire.coordinator.consumer_groups.epoch_group import EpochGroup
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.groups import BaseGroup, Group
 from kcoord_wire.coordinator.description import GroupDescription, describe_group
@@ -159,14 +159,14 @@ def changes(server: Server, since: Changes | None, most: int, default_assignor: 
 
 
 def _mark(group: BaseGroup) -> object:
-    """Return what differs when a group has changed. Members of KIP-848 are replaced when they change, so that comparing
-    those that have not is comparing addresses."""
+    """Return what differs when a group has changed. Members of other groups than classic ones are replaced when they
+    change, so that comparing those that have not is comparing addresses."""
     rebalance = group.rebalance
     began = None if rebalance is None else (rebalance.started_at, len(rebalance.joins), len(rebalance.removed))
     mark: tuple[Any, ...] = (group.state, group.state_since, began)
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, EpochGroup):
         return *mark, group.epoch, group.assignment_epoch, tuple(group.members.values())
-    assert isinstance(group, Group), "there are two kinds of groups"
+    assert isinstance(group, Group), "all others are classic"
     counts = (group.generation_id, len(group.pending), group.waiting, len(group.unsynced))
     return *mark, counts, group.leader_id, tuple(group.members)
 

@@ -130,11 +130,11 @@ def test_members(request_class: Any, versions: range) -> None:
 
 AUTHORISED_AS = {  # in KafkaApis.scala
     "read groups": "JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP",
-    "read groups, describe topics": "CONSUMER_GROUP_HEARTBEAT",
+    "read groups, describe topics": "CONSUMER_GROUP_HEARTBEAT SHARE_GROUP_HEARTBEAT",
     "read groups, read each of topics": "OFFSET_COMMIT",
     "delete groups, read each of topics": "OFFSET_DELETE",
     "describe groups, describe each of topics": "OFFSET_FETCH",
-    "describe each of groups": "DESCRIBE_GROUPS LIST_GROUPS CONSUMER_GROUP_DESCRIBE",
+    "describe each of groups": "DESCRIBE_GROUPS LIST_GROUPS CONSUMER_GROUP_DESCRIBE SHARE_GROUP_DESCRIBE",
     "delete each of groups": "DELETE_GROUPS",
     "read each of topics": "FETCH DESCRIBE_PRODUCERS",
     "describe each of topics": "LIST_OFFSETS METADATA OFFSET_FOR_LEADER_EPOCH DESCRIBE_TOPIC_PARTITIONS",

@@ -23,7 +23,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator import Coordinator, GroupConfig
-from kcoord_wire.coordinator.consumer_groups.progress import hash_topics
+from kcoord_wire.coordinator.consumer_groups.epochs import hash_topics
 from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.kernel.disk import FolderDisk
 from kcoord_wire.records import OffsetsRecord, SegmentReader, read_offsets

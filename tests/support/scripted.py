@@ -40,6 +40,8 @@ NEWEST = {
     m.FindCoordinatorRequest: 6,
     m.ConsumerGroupHeartbeatRequest: 1,
     m.ConsumerGroupDescribeRequest: 1,
+    m.ShareGroupHeartbeatRequest: 1,
+    m.ShareGroupDescribeRequest: 1,
 }
 
 

@@ -28,15 +28,16 @@ from typing import Final, NamedTuple
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.subscriptions import MemberAssignment, MemberSubscription
+from kcoord_wire.coordinator.consumer_groups.epoch_group import Target
+from kcoord_wire.coordinator.consumer_groups.epochs import Records, hash_topics
 from kcoord_wire.coordinator.consumer_groups.group import (
     NOBODY,
     ClassicMember,
     ConsumerGroup,
     Member,
     MemberState,
-    Target,
 )
-from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records, hash_topics
+from kcoord_wire.coordinator.consumer_groups.progress import Progress
 from kcoord_wire.coordinator.core import apis, events
 from kcoord_wire.coordinator.core import groups as classic
 from kcoord_wire.coordinator.core.apis import Refused, refusal

@@ -19,16 +19,17 @@ from __future__ import annotations
 import enum
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.consumer_groups.epoch_group import EpochGroup, RecordTypes, add_counts
+from kcoord_wire.coordinator.consumer_groups.epoch_records import tombstones
 from kcoord_wire.coordinator.core.apis import Refused
-from kcoord_wire.coordinator.core.events import LogRecord, cancel
-from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, Committed
+from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.core.groups import CONSUMER, Committed
 from kcoord_wire.coordinator.core.regexes import Resolution
-from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 JOINING: Final = 0
@@ -43,17 +44,10 @@ AWAY: Final = -2
 NOBODY: Final = -1
 """The epoch of a partition that no member holds."""
 
-FIRST_EPOCH: Final = 1
-"""The epoch of a new group: its assignment is empty, so that a member can be given an epoch before the first one is
-computed (KAFKA-20268)."""
-
 _NEWEST_COMMIT_FROM: Final = 9  # OffsetCommit: the first version with member epochs
 
 Held = Mapping[uuid.UUID, Mapping[int, int]]
 """What a member holds: topic id to partition to the epoch at which the member got it."""
-
-Target = Mapping[uuid.UUID, frozenset[int]]
-"""What a member is to hold: topic id to partitions."""
 
 
 class GroupState(enum.StrEnum):
@@ -145,100 +139,56 @@ class Member:
         return None
 
 
-@dataclass(slots=True)
-class MemberTimers:
-    """What ends when a member is silent or late.
-
-    :ivar session: fires when it has sent no heartbeat for its session timeout
-    :ivar rebalance: fires when it has not given up its partitions within its rebalance timeout
-    :ivar join: of a classic member: fires when it has not joined again in that time
-    :ivar sync: of a classic member: fires when it has not fetched its assignment in that time
-    """
-
-    session: Timer | None = None
-    rebalance: Timer | None = None
-    join: Timer | None = None
-    sync: Timer | None = None
-
-    def cancel(self) -> None:
-        """Prevent all of them from firing."""
-        cancel(self.session, self.rebalance, self.join, self.sync)
-
-    def end_classic(self) -> None:
-        """Prevent those from firing that only classic members have."""
-        cancel(self.join, self.sync)
-
-
-class ConsumerGroup(BaseGroup):
+class ConsumerGroup(EpochGroup[Member]):
     """A group of the newer protocol; members of the classic one may be in it.
 
-    :ivar epoch: the group epoch
-    :ivar assignment_epoch: the group epoch of `target`
-    :ivar assigned_at: ms at which `target` was computed; 0 if another may be computed at once
-    :ivar members: by id, in the order in which they were added; changed by `put` and `remove` only
     :ivar instances: group instance id to member id
-    :ivar target: by member id
     :ivar regexes: patterns that are resolved
     :ivar resolution: of the patterns, while it is under way
     :ivar tested: names of the topics of the last resolution
-    :ivar metadata_hash: of the partitions of the subscribed topics, as the log has it
-    :ivar topics_seen: how often topics had changed when `metadata_hash` was computed
-    :ivar named: topic to how many members subscribe to it by name
     :ivar matching: pattern to how many members subscribe to it
     :ivar assignors: server assignor to how many members ask for it
     :ivar offered: assignor of the classic protocol to how many members offer it
     :ivar classic_members: how many members use the classic protocol
-    :ivar unsettled: ids of members that have not reached the assignment epoch, or do not hold their whole target
-    :ivar timers: by member id
     """
 
     __slots__ = (
         "_epochs",
-        "assigned_at",
-        "assignment_epoch",
         "assignors",
         "classic_members",
-        "epoch",
         "instances",
-        "is_dead",
         "matching",
-        "members",
-        "metadata_hash",
-        "named",
         "offered",
         "regexes",
         "resolution",
-        "target",
         "tested",
-        "timers",
-        "topics_seen",
-        "unsettled",
     )
 
     kind = "consumer"
     protocol_type = CONSUMER
+    heartbeat = "ConsumerGroupHeartbeat"
+    types = RecordTypes(
+        m.ConsumerGroupMetadataKey,
+        m.ConsumerGroupMetadataValue,
+        m.ConsumerGroupMemberMetadataKey,
+        m.ConsumerGroupTargetAssignmentMetadataKey,
+        m.ConsumerGroupTargetAssignmentMetadataValue,
+        m.ConsumerGroupTargetAssignmentMemberKey,
+        m.ConsumerGroupTargetAssignmentMemberValue,
+        m.ConsumerGroupTargetAssignmentMemberValueTopicPartition,
+        m.ConsumerGroupCurrentMemberAssignmentKey,
+    )
 
     def __init__(self, group_id: str, now: int) -> None:
         super().__init__(group_id, now)
-        self.epoch = FIRST_EPOCH
-        self.assignment_epoch = FIRST_EPOCH
-        self.assigned_at = 0
-        self.members: dict[str, Member] = {}
         self.instances: dict[str, str] = {}
-        self.target: dict[str, Target] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.resolution: Resolution | None = None
         self.tested: frozenset[str] = frozenset()
-        self.metadata_hash = 0
-        self.topics_seen = -1
-        self.named: Counter[str] = Counter()
         self.matching: Counter[str] = Counter()
         self.assignors: Counter[str] = Counter()
         self.offered: Counter[str] = Counter()
         self.classic_members = 0
-        self.unsettled: set[str] = set()
-        self.timers: dict[str, MemberTimers] = {}
-        self.is_dead = False
         self._epochs: dict[uuid.UUID, dict[int, int]] = {}
 
     @property
@@ -252,50 +202,20 @@ class ConsumerGroup(BaseGroup):
             return GroupState.ASSIGNING
         return GroupState.RECONCILING if self.unsettled else GroupState.STABLE
 
-    def set_assignment_epoch(self, epoch: int, now: int) -> None:
-        """Note that `target` is that of a group epoch."""
-        self.assignment_epoch = epoch
-        self.assigned_at = now
-        self.unsettled = {item.member_id for item in self.members.values() if not item.is_reconciled(epoch)}
-
-    def end(self, now: int) -> None:
-        """See `BaseGroup`."""
-        for timers in self.timers.values():
-            timers.cancel()
-        self.is_dead = True
-        self.state_since = now
-
     # ---- members
 
     def put(self, member: Member) -> None:
-        """Add a member, or replace what is known of it."""
-        old = self.members.get(member.member_id)
-        if old is not None:
-            self._count(old, -1)
-            self._release(old)
-        self.members[member.member_id] = member
-        self._count(member, 1)
-        self._hold(member)
-        if member.is_reconciled(self.assignment_epoch):
-            self.unsettled.discard(member.member_id)
-        else:
-            self.unsettled.add(member.member_id)
+        """See `EpochGroup`."""
+        super().put(member)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
-        self.timers.setdefault(member.member_id, MemberTimers())
 
     def remove(self, member_id: str) -> Member | None:
-        """Remove a member with its target and timers, and return it; None if there is none."""
-        member = self.members.pop(member_id, None)
-        if member is None:
-            return None
-        self._count(member, -1)
-        self._release(member)
-        if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
-            del self.instances[member.instance_id]
-        self.unsettled.discard(member_id)
-        self.target.pop(member_id, None)
-        self.timers.pop(member_id).cancel()
+        """See `EpochGroup`."""
+        member = super().remove(member_id)
+        instance_id = None if member is None else member.instance_id
+        if instance_id is not None and self.instances.get(instance_id) == member_id:
+            del self.instances[instance_id]
         return member
 
     def static_member(self, instance_id: str | None) -> Member | None:
@@ -319,12 +239,16 @@ class ConsumerGroup(BaseGroup):
         return member
 
     def _count(self, member: Member, step: int) -> None:
-        _add(self.named, member.topics, step)
-        _add(self.matching, (member.regex,) if member.regex else (), step)
-        _add(self.assignors, () if member.assignor is None else (member.assignor,), step)
+        super()._count(member, step)
+        add_counts(self.matching, (member.regex,) if member.regex else (), step)
+        add_counts(self.assignors, () if member.assignor is None else (member.assignor,), step)
         if member.classic is not None:
             self.classic_members += step
-            _add(self.offered, dict(member.classic.protocols), step)
+            add_counts(self.offered, dict(member.classic.protocols), step)
+        if step > 0:
+            self._hold(member)
+        else:
+            self._release(member)
 
     # ---- partitions
 
@@ -411,28 +335,13 @@ class ConsumerGroup(BaseGroup):
     def tombstones(self) -> list[LogRecord]:
         """See `BaseGroup`."""
         group_id = self.group_id
-        members = [{"group_id": group_id, "member_id": member_id} for member_id in self.members]
-        keys: list[Any] = [
-            *(m.ConsumerGroupCurrentMemberAssignmentKey(**names) for names in members),
-            *(m.ConsumerGroupTargetAssignmentMemberKey(**names) for names in members),
-            m.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-            *(m.ConsumerGroupMemberMetadataKey(**names) for names in members),
-            *(
-                m.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
-                for pattern in self.regexes
-            ),
-            m.ConsumerGroupPartitionMetadataKey(group_id=group_id),  # which brokers before 4.1 have written
-            m.ConsumerGroupMetadataKey(group_id=group_id),
-        ]
-        return [LogRecord(key, None) for key in keys]
+        patterns = (
+            m.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
+            for pattern in self.regexes
+        )
+        # Brokers before 4.1 have written the last.
+        return tombstones(self, *patterns, m.ConsumerGroupPartitionMetadataKey(group_id=group_id))
 
 
 def _stale(member: Member) -> ErrorCode:
     return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
-
-
-def _add(counts: Counter[str], names: Iterable[str], step: int) -> None:
-    for name in names:
-        counts[name] += step
-        if not counts[name]:
-            del counts[name]

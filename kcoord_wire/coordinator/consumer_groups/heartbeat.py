@@ -23,6 +23,7 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups import records as log
 from kcoord_wire.coordinator.consumer_groups.classic_members import upgraded
+from kcoord_wire.coordinator.consumer_groups.epochs import Records, described_partitions
 from kcoord_wire.coordinator.consumer_groups.group import (
     AWAY,
     JOINING,
@@ -32,11 +33,11 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     Member,
     MemberState,
 )
-from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records, preferred_assignor
-from kcoord_wire.coordinator.core.admin import describe_each
+from kcoord_wire.coordinator.consumer_groups.progress import Progress, preferred_assignor
+from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each
 from kcoord_wire.coordinator.core.apis import Refused, filled
 from kcoord_wire.coordinator.core.events import Request, Trigger
-from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
+from kcoord_wire.coordinator.core.groups import BaseGroup, Group, TopicNames
 from kcoord_wire.coordinator.core.regexes import MAX_PATTERNS, InvalidRegexError
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -137,6 +138,8 @@ class Heartbeats:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, existing))
         if existing is None:
             return ConsumerGroup(group_id, self._progress.effects.now)
+        if not isinstance(existing, Group):
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, existing))
         return upgraded(self._progress, existing)
 
     def _check_size(self, group: ConsumerGroup, message: m.ConsumerGroupHeartbeatRequest) -> None:
@@ -288,7 +291,6 @@ _WRONG: Final[dict[str, Callable[[m.ConsumerGroupHeartbeatRequest], bool]]] = {
 }
 
 
-_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))  # read, delete, describe, describe and alter configs
 _CLASSIC: Final = 0
 _CONSUMER: Final = 1
 
@@ -308,7 +310,7 @@ def describe(progress: Progress, request: Request, message: m.ConsumerGroupDescr
             members=[_member(group, member, progress.topics) for member in group.members.values()],
         )
         if message.include_authorized_operations:
-            answer.authorized_operations = _OPERATIONS
+            answer.authorized_operations = GROUP_OPERATIONS
         return answer
 
     def missing(group_id: str, group: BaseGroup | None) -> dict[str, Any]:
@@ -335,22 +337,14 @@ def _member(group: ConsumerGroup, member: Member, topics: TopicNames) -> m.Consu
         member_epoch=member.epoch,
         subscribed_topic_names=list(member.topics),
         subscribed_topic_regex=member.regex,
-        assignment=_partitions(held, topics),
-        target_assignment=_partitions(group.target.get(member.member_id, {}), topics),
+        assignment=_described(held, topics),
+        target_assignment=_described(group.target.get(member.member_id, {}), topics),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
 
 
-def _partitions(
+def _described(
     held: Mapping[uuid.UUID, Collection[int]], topics: TopicNames
 ) -> m.ConsumerGroupDescribeResponseAssignment:
-    """Return partitions by topic; a topic that was deleted has no name, and is left out."""
-    return m.ConsumerGroupDescribeResponseAssignment(
-        topic_partitions=[
-            m.ConsumerGroupDescribeResponseTopicPartitions(
-                topic_id=topic_id, topic_name=name, partitions=sorted(partitions)
-            )
-            for topic_id, partitions in held.items()
-            if (name := topics.name_of(topic_id)) is not None
-        ]
-    )
+    part = m.ConsumerGroupDescribeResponseTopicPartitions
+    return m.ConsumerGroupDescribeResponseAssignment(topic_partitions=described_partitions(part, held, topics))

@@ -1,4 +1,4 @@
-"""The groups of a coordinator, of the classic protocol and of KIP-848, as one pure object.
+"""The groups of a coordinator, of the classic protocol, of KIP-848 and of KIP-932, as one pure object.
 
     machine = CoordinatorMachine(brokers, topics, subscribed, config)
     machine.handle(Load([]), now)
@@ -6,12 +6,12 @@
 
 Laws:
 
-* Group ids are one namespace: `groups` has classic groups (`core.groups.Group`) and those of KIP-848 (`ConsumerGroup`).
-  A request goes to the protocol of the group that it names.
+* Group ids are one namespace: `groups` has classic groups (`core.groups.Group`), those of KIP-848 (`ConsumerGroup`) and
+  share groups (`ShareGroup`). A request goes to the protocol of the group that it names.
 * An epoch or assignment is in the log before it is answered.
 * Members of KIP-848 have no parked requests: each heartbeat is answered at once.
 
-Source: KIP-848; Kafka's `GroupMetadataManager.java`.
+Source: KIP-848, KIP-932; Kafka's `GroupMetadataManager.java`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import BaseGroup, Subscribed, TopicNames, group_record
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.core.regexes import CompileRegex, compile_regex
+from kcoord_wire.coordinator.share_groups.share_group import ShareGroup
+from kcoord_wire.coordinator.share_groups.share_records import replay_groups as replay_share_groups
+from kcoord_wire.coordinator.share_groups.sharing import ShareGroups
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _Handler = Callable[[events.Request, Any], None]
@@ -75,6 +78,9 @@ class CoordinatorMachine(GroupMachine):
             self._handlers[cls] = partial(self._by_protocol, self._handlers[cls], to_consumer)
         self._handlers[m.ConsumerGroupHeartbeatRequest] = Heartbeats(progress, self._dissolve).handle
         self._handlers[m.ConsumerGroupDescribeRequest] = partial(describe, progress)
+        self._shares = ShareGroups(self.groups, topics, self.config, self._timers, self._effects, configs_of)
+        self._handlers[m.ShareGroupHeartbeatRequest] = self._shares.heartbeat
+        self._handlers[m.ShareGroupDescribeRequest] = self._shares.describe
 
     # ---- requests of the classic protocol
 
@@ -148,6 +154,13 @@ class CoordinatorMachine(GroupMachine):
 
     # ---- the whole coordinator
 
+    def _take_in(self, event: events.Event) -> None:
+        super()._take_in(event)
+        if isinstance(event, events.ShareStateInitialized):
+            self._shares.state_initialized(event)
+        elif isinstance(event, events.TopicsDeleted | events.Load):
+            self._shares.forget_topics()
+
     def _load(self, records: Sequence[events.LogRecord], partitions: frozenset[int] | None) -> None:
         super()._load(records, partitions)
         for group_id, group in replay_groups(records, self._effects.now).items():
@@ -155,17 +168,24 @@ class CoordinatorMachine(GroupMachine):
             if before is not None:
                 group.offsets = before.offsets
             self.groups[group_id] = group
-            self._progress.resume(group)
+            self._progress.restart_timers(group)
+        for group_id, shared in replay_share_groups(records, self._effects.now).items():
+            self.groups[group_id] = shared
+            self._shares.restart_timers(shared)
 
     def _rebalance_requested(self, event: events.Rebalance) -> None:
         group = self.groups.get(event.group_id)
         if isinstance(group, ConsumerGroup):
             self._progress.rebalance(group, event.reason)
+        elif isinstance(group, ShareGroup):
+            self._shares.rebalance(group, event.reason)
         else:
             super()._rebalance_requested(event)
 
     def _release(self, group: BaseGroup) -> None:
         if isinstance(group, ConsumerGroup):
             self._progress.release(group)
+        elif isinstance(group, ShareGroup):
+            self._shares.release(group)
         else:
             super()._release(group)

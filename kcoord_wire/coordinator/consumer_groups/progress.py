@@ -22,13 +22,11 @@ How a member gets from what it holds to its target: give up first, then take wha
   it the group epoch.
 
 Source: KIP-848; Kafka's `GroupMetadataManager.java` (consumerGroupHeartbeat, consumerGroupFenceMembers),
-`CurrentAssignmentBuilder.java`, `TargetAssignmentBuilder.java`, `ModernGroup.java`, `Utils.java` of the group
-coordinator (KIP-1101), whose hash is XXH3 as the library hash4j writes values into it.
+`CurrentAssignmentBuilder.java`, `TargetAssignmentBuilder.java`, `ModernGroup.java`.
 """
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -39,35 +37,24 @@ from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.kip848 import SERVER_ASSIGNORS
 from kcoord_wire.assignors.subscriptions import MemberSubscription
 from kcoord_wire.coordinator.consumer_groups import records as log
+from kcoord_wire.coordinator.consumer_groups.epoch_group import Target
+from kcoord_wire.coordinator.consumer_groups.epoch_records import member_tombstones, target_record
+from kcoord_wire.coordinator.consumer_groups.epochs import Epochs, Records, may_assign
 from kcoord_wire.coordinator.consumer_groups.group import (
     NOBODY,
     ConsumerGroup,
-    GroupState,
     Held,
     Member,
     MemberState,
     ResolvedRegex,
-    Target,
 )
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import EffectCollector
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
 from kcoord_wire.coordinator.core.regexes import CompileRegex, Resolution
-from kcoord_wire.extras import require
 from kcoord_wire.kernel.timers import Timer, Timers
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
-
-_MAGIC: Final = 0  # the version of the form in which a topic is hashed
-_TOPIC: Final = struct.Struct("<BQQ")
-_LONG: Final = struct.Struct("<Q")
-_INT: Final = struct.Struct("<i")
-
-
-def may_assign(group: ConsumerGroup, interval_ms: int, now: int) -> bool:
-    """Return whether the next target may be computed: assignments are `interval_ms` apart, so that many members that
-    join one after the other cost few of them."""
-    return group.assigned_at == 0 or interval_ms == 0 or now >= group.assigned_at + interval_ms
 
 
 def preferred_assignor(group: ConsumerGroup, default: str) -> str:
@@ -98,31 +85,6 @@ def compute_target(group: ConsumerGroup, topics: TopicNames, assignor: str) -> d
         member_id: {ids[name]: frozenset(partitions) for name, partitions in assigned[member_id].items()}
         for member_id in group.members
     }
-
-
-def hash_topics(topics: TopicNames, subscribed: Iterable[str]) -> int:
-    """Return Kafka's hash of topics, 64 bits, signed: it changes when one of them is created, deleted or gets
-    partitions; 0 if none of them exists.
-
-    :raises MissingLibraryError: the extra ``serve`` is not installed
-    """
-    xxh3: Callable[[bytes], int] = require("xxhash", "serve", "a group of KIP-848").xxh3_64_intdigest
-    hashed = b"".join(
-        _LONG.pack(xxh3(_topic(name, topic_id, count)))
-        for name in sorted(subscribed)
-        if (topic_id := topics.id_of(name)) is not None and (count := topics.partitions(name)) is not None
-    )
-    return int.from_bytes(_LONG.pack(xxh3(hashed)), "little", signed=True) if hashed else 0
-
-
-def _topic(name: str, topic_id: uuid.UUID, count: int) -> bytes:
-    """Return what Kafka hashes of a topic whose replicas have no racks."""
-    high, low = divmod(topic_id.int, 1 << 64)
-    return _TOPIC.pack(_MAGIC, high, low) + _text(name) + struct.pack(f"<{count + 1}i", count, *range(count))
-
-
-def _text(text: str) -> bytes:
-    return text.encode("utf-16-le") + _INT.pack(len(text))
 
 
 class Goal(NamedTuple):
@@ -217,22 +179,16 @@ def _moved(member: Member, state: MemberState, epoch: int, assigned: Held, revok
 REGEX_REFRESH_MIN_MS: Final = 10_000
 """The least time between two resolutions of the patterns of a group."""
 
-Records = list[events.LogRecord]
 
-
-class Progress:
+class Progress(Epochs[ConsumerGroup, Member]):
     """Moves groups and their members on.
 
-    :param groups: by id, of both protocols
-    :param topics: the topics that exist
-    :param config: settings of the coordinator
-    :param timers: deadlines of all groups
-    :param effects: what the present call returns
     :param compile_regex: compiles a pattern of a subscription
-    :param configs_of: returns the configs that a group has of its own, by Kafka's names
     :ivar embedded: reads and writes the bytes of classic members
     :ivar downgrade: called when members are lost; returns whether the group has become a classic one
     """
+
+    no_member = Member(member_id="")
 
     def __init__(
         self,
@@ -244,32 +200,22 @@ class Progress:
         compile_regex: CompileRegex,
         configs_of: Callable[[str], Mapping[str, str]],
     ) -> None:
-        self.groups = groups
-        self.topics = topics
-        self.config = config
-        self.timers = timers
-        self.effects = effects
+        super().__init__(groups, topics, config, timers, effects, configs_of)
         self.compile_regex = compile_regex
         self.embedded = ConsumerProtocol()
         self.downgrade: Callable[[ConsumerGroup, Sequence[Member]], bool] = lambda group, members: False
-        self._configs_of = configs_of
-
-    def setting(self, group: ConsumerGroup, name: str, default: int) -> int:
-        """Return a setting of a group, in ms: its own, or that of the coordinator."""
-        own = self._configs_of(group.group_id).get(name)
-        return default if own is None else int(own)
 
     # ---- what members say of themselves
 
     def replace_static(self, group: ConsumerGroup, old: Member, member: Member, records: Records) -> None:
         """Put a static member in the place of the one that it was before."""
         target = group.target.get(old.member_id, {})
-        records += log.member_tombstones(group, old.member_id)
+        records += member_tombstones(group, old.member_id)
         group.remove(old.member_id)
         group.put(member)
         group.target[member.member_id] = target
         records.append(log.member_record(group, member))
-        records.append(log.target_record(group, member.member_id))
+        records.append(target_record(group, member.member_id))
         records.append(log.assignment_record(group, member))
 
     def update(
@@ -304,54 +250,15 @@ class Progress:
 
     # ---- epochs and targets
 
-    def bump(
-        self,
-        group: ConsumerGroup,
-        trigger: events.Trigger,
-        who: Member,
-        records: Records,
-        reason: str | None = None,
-    ) -> None:
-        """Begin the next group epoch."""
-        group.epoch += 1
-        group.metadata_hash = self._hash(group)
-        records.append(log.epoch_record(group))
-        group.state_since = self.effects.now
-        group.begin_rebalance(self.effects, trigger, group.epoch, who, who.instance_id, reason)
-
-    def refresh(self, group: ConsumerGroup, who: Member, records: Records) -> None:
-        """Begin the next group epoch if the subscribed topics have changed since the last one."""
-        if group.topics_seen != self.topics.changes and self._hash(group) != group.metadata_hash:
-            self.bump(group, events.Trigger.TOPICS_CHANGED, who, records)
-
-    def rebalance(self, group: ConsumerGroup, reason: str) -> None:
-        """Begin the next group epoch because an operator wants it."""
-        if group.members:
-            records: Records = []
-            self.bump(group, events.Trigger.REQUESTED, Member(member_id=""), records, reason)
-            self.effects.append(group, records)
-
-    def _hash(self, group: ConsumerGroup) -> int:
-        group.topics_seen = self.topics.changes
-        return hash_topics(self.topics, group.subscribed_topics())
-
     def assign(self, group: ConsumerGroup, records: Records) -> None:
         """Compute the target of the group epoch, unless there is one, or the last one is too young."""
-        now = self.effects.now
         if group.epoch <= group.assignment_epoch:
             return
         interval = self.setting(group, "consumer.assignment.interval.ms", self.config.consumer_assignment_interval_ms)
-        if not may_assign(group, interval, now):
+        if not may_assign(group, interval, self.effects.now):
             return
         assignor = preferred_assignor(group, self.config.consumer_assignors[0])
-        before, group.target = group.target, compute_target(group, self.topics, assignor)
-        records += [log.target_record(group, key) for key, target in group.target.items() if before.get(key) != target]
-        group.set_assignment_epoch(group.epoch, now)
-        records.append(log.target_epoch_record(group))
-        if group.rebalance is not None:
-            group.rebalance.protocol = assignor
-            group.rebalance.joined_at = now
-            self.effects.report(events.Phase.JOINED, group.rebalance)
+        self.set_target(group, compute_target(group, self.topics, assignor), assignor, records)
 
     def step(
         self,
@@ -394,31 +301,22 @@ class Progress:
 
     # ---- members that are silent, late or gone
 
-    def keep_alive(self, group: ConsumerGroup, member: Member) -> None:
-        """Restart the timer after which a silent member is removed."""
+    def session_timeout(self, group: ConsumerGroup, member: Member) -> int:
+        """See `Epochs`."""
         if member.classic is not None:
-            timeout = member.classic.session_timeout_ms
-        else:
-            default = self.config.consumer_session_timeout_ms
-            timeout = self.setting(group, "consumer.session.timeout.ms", default)
-        timers = group.timers[member.member_id]
-        until = self.effects.now + timeout
-        if timers.session is None or not timers.session.live:
-            action = partial(self._expired, group, member.member_id, events.Trigger.SESSION_EXPIRED)
-            timers.session = self.timers.start(until, action)
-        else:
-            timers.session = self.timers.move(timers.session, until)
+            return member.classic.session_timeout_ms
+        return self.setting(group, "consumer.session.timeout.ms", self.config.consumer_session_timeout_ms)
 
     def time_classic(self, group: ConsumerGroup, member: Member, trigger: events.Trigger) -> Timer:
         """Start the rebalance timeout of a classic member that has to join or to sync."""
         until = self.effects.now + member.rebalance_timeout_ms
-        return self.timers.start(until, partial(self._expired, group, member.member_id, trigger))
+        return self.timers.start(until, partial(self.expired, group, member.member_id, trigger))
 
-    def resume(self, group: ConsumerGroup) -> None:
+    def restart_timers(self, group: ConsumerGroup) -> None:
         """Start the timers of all members, after the log has been read, and the account of a rebalance that is under
         way: the one of the coordinator before is not in the log."""
+        super().restart_timers(group)
         for member in group.members.values():
-            self.keep_alive(group, member)
             self._time_revocation(group, member)
         if group.state in (GroupState.ASSIGNING, GroupState.RECONCILING):
             account = group.begin_rebalance(
@@ -428,9 +326,6 @@ class Progress:
                 account.joined_at = self.effects.now
                 self.effects.report(events.Phase.JOINED, account)
 
-    def _expired(self, group: ConsumerGroup, member_id: str, trigger: events.Trigger) -> None:
-        self.lose(group, [group.members[member_id]], trigger, str(trigger))
-
     def _revocation_expired(self, group: ConsumerGroup, member_id: str, epoch: int) -> None:
         member = group.members[member_id]
         if member.epoch == epoch:
@@ -438,22 +333,14 @@ class Progress:
             self.lose(group, [member], trigger, str(trigger))
 
     def lose(self, group: ConsumerGroup, members: Sequence[Member], trigger: events.Trigger, why: str) -> None:
-        """Remove members, and write that; the group becomes classic if only classic members are left."""
-        for member in members:
-            group.removed.append(events.Removal(member.member_id, member.client_id, member.client_host, why))
-        if self.downgrade(group, members):
-            return
-        records: Records = []
-        for member in members:
-            records += log.member_tombstones(group, member.member_id)
-            group.remove(member.member_id)
-            records += self.drop_regex(group, member.regex)
-        self.bump(group, trigger, members[0], records)
-        if not group.members:
-            group.set_assignment_epoch(group.epoch, 0)
-            records.append(log.target_epoch_record(group))
-            group.end_rebalance(self.effects, "empty")
-        self.effects.append(group, records)
+        """See `Epochs`; the group becomes classic if only classic members are left."""
+        self.note_removed(group, members, why)
+        if not self.downgrade(group, members):
+            self.remove(group, members, trigger)
+
+    def forget(self, group: ConsumerGroup, member: Member) -> Records:
+        """See `Epochs`: its pattern, too."""
+        return self.drop_regex(group, member.regex)
 
     # ---- patterns
 
@@ -501,27 +388,9 @@ class Progress:
             group.regexes[pattern] = ResolvedRegex(topics, resolution.version, self.effects.now)
             records.append(log.regex_record(group, pattern))
         group.tested = resolution.names
-        if changed or self._hash(group) != group.metadata_hash:
+        if changed or self.hash(group) != group.metadata_hash:
             self.bump(group, events.Trigger.TOPICS_CHANGED, who, records)
         self.effects.append(group, records)
-
-    # ---- accounts
-
-    def settle(self, group: ConsumerGroup, member: Member) -> None:
-        """Note in the account that a member may have reached its target, and whether all have."""
-        rebalance = group.rebalance
-        if rebalance is None or rebalance.joined_at is None or member.member_id in group.unsettled:
-            return
-        if member.epoch == rebalance.generation_id:
-            rebalance.joins.append((member.member_id, self.effects.now - rebalance.started_at))
-        if group.state is GroupState.STABLE:
-            group.state_since = self.effects.now
-            group.end_rebalance(self.effects, "stable")
-
-    def release(self, group: ConsumerGroup) -> None:
-        """Give up a group that another coordinator has now."""
-        group.end_rebalance(self.effects, "interrupted")
-        group.end(self.effects.now)
 
 
 def _trigger(is_new: bool, is_replaced: bool, is_subscription: bool) -> events.Trigger:

@@ -1,4 +1,5 @@
-"""What the log keeps of a group of KIP-848: record types 3, 5 to 8 and 16; type 4 of older brokers is removed.
+"""What the log keeps of a group of KIP-848: record types 3, 5 to 8 and 16; type 4 of older brokers is removed. Those
+that every kind of group has are in `epoch_records.py`.
 
 Laws:
 
@@ -11,11 +12,20 @@ Source: Kafka's `GroupCoordinatorRecordHelpers.java`, and the ``replay`` methods
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.consumer_groups.epoch_records import (
+    epoch_record,
+    read_epoch,
+    read_target,
+    read_target_epoch,
+    replay,
+    target_epoch_record,
+    target_record,
+)
 from kcoord_wire.coordinator.consumer_groups.group import (
     ClassicMember,
     ConsumerGroup,
@@ -23,16 +33,9 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     Member,
     MemberState,
     ResolvedRegex,
-    Target,
 )
 from kcoord_wire.coordinator.core.apis import filled
 from kcoord_wire.coordinator.core.events import LogRecord
-
-
-def epoch_record(group: ConsumerGroup) -> LogRecord:
-    """Return the record of the group epoch (type 3)."""
-    value = m.ConsumerGroupMetadataValue(epoch=group.epoch, metadata_hash=group.metadata_hash)
-    return LogRecord(m.ConsumerGroupMetadataKey(group_id=group.group_id), value)
 
 
 def member_record(group: ConsumerGroup, member: Member) -> LogRecord:
@@ -55,31 +58,6 @@ def member_record(group: ConsumerGroup, member: Member) -> LogRecord:
             subscribed_topic_regex=member.regex,
             server_assignor=member.assignor,
             classic_member_metadata=classic,
-        ),
-    )
-
-
-def target_epoch_record(group: ConsumerGroup) -> LogRecord:
-    """Return the record that the target assignment is complete (type 6)."""
-    return LogRecord(
-        m.ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id),
-        m.ConsumerGroupTargetAssignmentMetadataValue(
-            assignment_epoch=group.assignment_epoch, assignment_timestamp=group.assigned_at
-        ),
-    )
-
-
-def target_record(group: ConsumerGroup, member_id: str) -> LogRecord:
-    """Return the record of a member's target (type 7)."""
-    return LogRecord(
-        m.ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
-        m.ConsumerGroupTargetAssignmentMemberValue(
-            topic_partitions=[
-                m.ConsumerGroupTargetAssignmentMemberValueTopicPartition(
-                    topic_id=topic_id, partitions=sorted(partitions)
-                )
-                for topic_id, partitions in group.target[member_id].items()
-            ]
         ),
     )
 
@@ -114,16 +92,6 @@ def regex_tombstone(group: ConsumerGroup, pattern: str) -> LogRecord:
     return LogRecord(m.ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=pattern), None)
 
 
-def member_tombstones(group: ConsumerGroup, member_id: str) -> list[LogRecord]:
-    """Return what removes a member from the log."""
-    names = {"group_id": group.group_id, "member_id": member_id}
-    return [
-        LogRecord(m.ConsumerGroupCurrentMemberAssignmentKey(**names), None),
-        LogRecord(m.ConsumerGroupTargetAssignmentMemberKey(**names), None),
-        LogRecord(m.ConsumerGroupMemberMetadataKey(**names), None),
-    ]
-
-
 def all_records(group: ConsumerGroup) -> list[LogRecord]:
     """Return the whole group, for one that was converted from the classic protocol."""
     members = group.members.values()
@@ -151,28 +119,9 @@ def _with_epochs(held: Held) -> list[Any]:
 # ---- reading
 
 
-def replay_groups(records: Sequence[LogRecord], now: int) -> dict[str, ConsumerGroup]:
+def replay_groups(records: Iterable[LogRecord], now: int) -> dict[str, ConsumerGroup]:
     """Return the groups of KIP-848 in a log, by id. Records of other types are skipped."""
-    groups: dict[str, ConsumerGroup] = {}
-    for key, value in records:
-        read = _READERS.get(type(key))
-        if read is None:
-            continue
-        group = groups.get(key.group_id)
-        if group is None:
-            if value is None:
-                continue
-            group = groups[key.group_id] = ConsumerGroup(key.group_id, now)
-        read(group, key, value)
-        if value is None and isinstance(key, m.ConsumerGroupMetadataKey):
-            del groups[key.group_id]
-    return groups
-
-
-def _read_epoch(group: ConsumerGroup, key: m.ConsumerGroupMetadataKey, value: Any) -> None:
-    if value is not None:
-        group.epoch = value.epoch
-        group.metadata_hash = value.metadata_hash
+    return replay(records, lambda group_id: ConsumerGroup(group_id, now), _READERS)
 
 
 def _read_member(group: ConsumerGroup, key: m.ConsumerGroupMemberMetadataKey, value: Any) -> None:
@@ -198,18 +147,6 @@ def _read_member(group: ConsumerGroup, key: m.ConsumerGroupMemberMetadataKey, va
             classic=classic,
         )
     )
-
-
-def _read_target_epoch(group: ConsumerGroup, key: Any, value: Any) -> None:
-    if value is not None:
-        group.set_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
-
-
-def _read_target(group: ConsumerGroup, key: m.ConsumerGroupTargetAssignmentMemberKey, value: Any) -> None:
-    if value is None:
-        group.target.pop(key.member_id, None)
-    else:
-        group.target[key.member_id] = _target_from(value.topic_partitions)
 
 
 def _read_assignment(group: ConsumerGroup, key: m.ConsumerGroupCurrentMemberAssignmentKey, value: Any) -> None:
@@ -244,10 +181,6 @@ def _known(group: ConsumerGroup, member_id: str) -> Member:
     return Member(member_id=member_id) if member is None else member
 
 
-def _target_from(entries: Iterable[Any]) -> Target:
-    return {entry.topic_id: frozenset(entry.partitions) for entry in entries}
-
-
 def _held_from(entries: Iterable[Any], member_epoch: int) -> Held:
     """Return what a member holds; releases before 4.3 do not write since when."""
     found: dict[uuid.UUID, Mapping[int, int]] = {}
@@ -258,10 +191,10 @@ def _held_from(entries: Iterable[Any], member_epoch: int) -> Held:
 
 
 _READERS: Mapping[type, Callable[[ConsumerGroup, Any, Any], None]] = {
-    m.ConsumerGroupMetadataKey: _read_epoch,
+    m.ConsumerGroupMetadataKey: read_epoch,
     m.ConsumerGroupMemberMetadataKey: _read_member,
-    m.ConsumerGroupTargetAssignmentMetadataKey: _read_target_epoch,
-    m.ConsumerGroupTargetAssignmentMemberKey: _read_target,
+    m.ConsumerGroupTargetAssignmentMetadataKey: read_target_epoch,
+    m.ConsumerGroupTargetAssignmentMemberKey: read_target,
     m.ConsumerGroupCurrentMemberAssignmentKey: _read_assignment,
     m.ConsumerGroupRegularExpressionKey: _read_regex,
 }

@@ -20,6 +20,9 @@ from kcoord_wire.coordinator.core.offsets import PendingOffsets
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # key types of FindCoordinator
+GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
+"""Operations on a group as other apis than DescribeGroups count them: with describe and alter configs."""
+
 OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KIP-430 counts them
 
 
@@ -169,6 +172,7 @@ def delete_groups(
             unstable = pending.of_group(group_id)
             pending.drop(group_id.__eq__)
             effects.delete(group, tombstones(group, unstable))
+            group.deleted(effects)
             group.end(effects.now)
             del groups[group_id]
         after = max(after, effects.written(group))

@@ -635,6 +635,23 @@ _ROWS: Final = (
         each=_DESCRIBE_GROUP,
         names="group_ids",
     ),
+    Api(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        range(1, 2),
+        beside=_TEXT,
+        needs=(_READ_GROUP, _DESCRIBE_TOPIC),
+        names="subscribed_topic_names",
+        **_OF_MEMBER,
+    ),
+    Api(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        range(1, 2),
+        parts="group_ids=groups",
+        batch_from=0,
+        coordinator=Kind.GROUP,
+        each=_DESCRIBE_GROUP,
+        names="group_ids",
+    ),
     Api(ApiKey.LIST_CONFIG_RESOURCES, range(2), needs=((Kind.CLUSTER, Operation.DESCRIBE_CONFIGS),)),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, range(1), parts="topics", each=_DESCRIBE_TOPIC, names="topics"),
 )

@@ -19,6 +19,9 @@ OF_EACH_GROUP: Final = (
     "group.consumer.assignment.interval.ms",
     "group.consumer.heartbeat.interval.ms",
     "group.consumer.session.timeout.ms",
+    "group.share.assignment.interval.ms",
+    "group.share.heartbeat.interval.ms",
+    "group.share.session.timeout.ms",
 )
 """The settings that a group may have itself, without ``group.`` at the beginning."""
 
@@ -144,6 +147,16 @@ class GroupConfig:
         "which groups with members may change their protocol",
         "group.consumer.migration.policy",
         read=_read_policy,
+    )
+    share_session_timeout_ms: int = setting(
+        45_000, "how long a member of a share group may be silent", "group.share.session.timeout.ms", least=1
+    )
+    share_heartbeat_interval_ms: int = setting(
+        5_000, "how often such a member is to send a heartbeat", "group.share.heartbeat.interval.ms", least=1
+    )
+    share_max_size: int = setting(200, "members a share group may have", "group.share.max.size", least=1, most=1_000)
+    share_assignment_interval_ms: int = setting(
+        1_000, "the least time between two assignments of such a group", "group.share.assignment.interval.ms"
     )
     transaction_max_timeout_ms: int = setting(
         900_000, "a producer with a longer transaction timeout is refused", "transaction.max.timeout.ms", least=1

@@ -17,6 +17,7 @@ Laws:
 from __future__ import annotations
 
 import enum
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -140,7 +141,21 @@ class MarkersWritten:
     producer_epoch: int
 
 
-Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicsDeleted
+@dataclass(slots=True)
+class ShareStateInitialized:
+    """The state of partitions of a share group has been initialized, or could not be.
+
+    :ivar group_id: the group
+    :ivar partitions: topic id to partitions
+    :ivar error: why it could not be; NONE if it has been
+    """
+
+    group_id: str
+    partitions: Mapping[uuid.UUID, frozenset[int]]
+    error: ErrorCode = ErrorCode.NONE
+
+
+Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicsDeleted | ShareStateInitialized
 
 
 # ---- effects
@@ -202,6 +217,36 @@ class WriteMarkers:
     after: int = 0
 
 
+@dataclass(slots=True)
+class InitializeShareState:
+    """Initialize the state of partitions of a share group; `ShareStateInitialized` follows.
+
+    :ivar group_id: the group
+    :ivar epoch: the group epoch, which is the epoch of the state
+    :ivar partitions: topic id to partition to start offset; -1 leaves it to ``share.auto.offset.reset``
+    :ivar after: the `Append` that must be on disk before
+    """
+
+    group_id: str
+    epoch: int
+    partitions: Mapping[uuid.UUID, Mapping[int, int]]
+    after: int
+
+
+@dataclass(slots=True)
+class DeleteShareState:
+    """Delete the state of partitions of a share group, which is gone.
+
+    :ivar group_id: the group
+    :ivar partitions: topic id to partitions
+    :ivar after: the `Append` that must be on disk before
+    """
+
+    group_id: str
+    partitions: Mapping[uuid.UUID, frozenset[int]]
+    after: int
+
+
 class Trigger(enum.StrEnum):
     """Why a rebalance began."""
 
@@ -215,6 +260,7 @@ class Trigger(enum.StrEnum):
     SYNC_EXPIRED = "sync timeout"
     REBALANCE_EXPIRED = "rebalance timeout"
     TOPICS_CHANGED = "topics changed"
+    STATE_INITIALIZED = "share partitions initialized"
     ASSIGNOR_CHANGED = "members asked for another server assignor"
     DOWNGRADED = "group has become classic"
     GROUP_TOO_LARGE = "group larger than group.max.size after loading"
@@ -298,7 +344,8 @@ class RebalanceReport:
     rebalance: RebalanceAccount
 
 
-Effect = Reply | Append | AppendMarker | WriteMarkers | RebalanceReport | TopicsDeleted
+ShareStateEffect = InitializeShareState | DeleteShareState
+Effect = Reply | Append | AppendMarker | WriteMarkers | RebalanceReport | TopicsDeleted | ShareStateEffect
 
 
 S = TypeVar("S", bound=StrEnum)
@@ -370,6 +417,16 @@ class EffectCollector:
         """Remove a group or transactional id from the log by these records."""
         self.append(owner, records)
         self.deleted = self.appended
+
+    def initialize_share_state(
+        self, group_id: str, epoch: int, partitions: Mapping[uuid.UUID, Mapping[int, int]]
+    ) -> None:
+        """Ask for the state of partitions of a share group, once what was appended is on disk."""
+        self.effects.append(InitializeShareState(group_id, epoch, partitions, self.appended))
+
+    def delete_share_state(self, group_id: str, partitions: Mapping[uuid.UUID, frozenset[int]]) -> None:
+        """Delete the state of partitions of a share group, once what was appended is on disk."""
+        self.effects.append(DeleteShareState(group_id, partitions, self.appended))
 
     def written(self, owner: Logged | None) -> int:
         """Return the `Append` that must be on disk before an answer may say something of the group or transactional

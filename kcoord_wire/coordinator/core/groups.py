@@ -1,4 +1,4 @@
-"""Groups: what those of both protocols have (`BaseGroup`), and those of the classic one, with members and states.
+"""Groups: what those of every kind have (`BaseGroup`), and those of the classic one, with members and states.
 
 The states, with the names they had in "Kafka Client-side Assignment Proposal", section "Coordinator State Machine":
 
@@ -91,9 +91,10 @@ class Committed(NamedTuple):
 
 
 class BaseGroup(ABC):
-    """What groups of both protocols have: an id, a state, members and committed offsets.
+    """What groups of every kind have: an id, a state, members and committed offsets.
 
     :cvar kind: as ListGroups names the protocol
+    :cvar has_offsets: whether offsets may be committed for it
     :ivar state: a member of an enum of strings; its value is what ListGroups returns
     :ivar protocol_type: None for a group that never had a member (offsets only)
     :ivar members: by id
@@ -107,6 +108,7 @@ class BaseGroup(ABC):
     __slots__ = ("group_id", "offsets", "rebalance", "removed", "state_since", "written")
 
     kind: ClassVar[str]
+    has_offsets: ClassVar[bool] = True
     state: Any
     protocol_type: str | None
     members: dict[str, Any]
@@ -198,6 +200,9 @@ class BaseGroup(ABC):
     @abstractmethod
     def tombstones(self) -> list[events.LogRecord]:
         """Return what removes the group, but not its offsets, from the log."""
+
+    def deleted(self, effects: events.EffectCollector) -> None:  # noqa: B027  # most kinds have nothing elsewhere
+        """Let go of what others keep for the group, after its removal has been appended."""
 
     @abstractmethod
     def end(self, now: int) -> None:

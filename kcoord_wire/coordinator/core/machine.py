@@ -141,6 +141,8 @@ class GroupMachine(RebalancingMachine):
             return self._refuse(request, error)
         group = self._classic(message.group_id)
         if group is None:
+            if message.group_id in self.groups:
+                return self._refuse_join(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             group = Group(message.group_id, self._effects.now)
             self.groups[group.group_id] = group
             self._effects.append(group, [group_record(group)])

@@ -430,7 +430,7 @@ def delete(
     if not message.group_id:
         return effects.reply(request, refusal(message, request.version, ErrorCode.INVALID_GROUP_ID))
     group = groups.get(message.group_id)
-    if group is None:
+    if group is None or not group.has_offsets:
         error = refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND)
         return effects.reply(request, error, effects.deleted)
     if not group.is_empty and group.protocol_type != CONSUMER:

@@ -12,9 +12,9 @@ Laws:
 
 Besides the rows: FindCoordinator needs describe of the group or transactional id. OffsetFetch needs describe of group
 and topics. InitProducerId needs write of the transactional id, or of any topic. AddPartitionsToTxn needs write of the
-transactional id and of all topics, or, from a broker, alter of the cluster. ConsumerGroupDescribe needs describe of the
-topics, too. Configs are those of the topic, of the group, or, for a broker's, of the cluster. DescribeCluster needs
-nothing.
+transactional id and of all topics, or, from a broker, alter of the cluster. ConsumerGroupDescribe and
+ShareGroupDescribe need describe of the topics, too. Configs are those of the topic, of the group, or, for a broker's,
+of the cluster. DescribeCluster needs nothing.
 
 Sources: Kafka's KafkaApis.scala; KIP-11, 430.
 """
@@ -284,17 +284,20 @@ def _show_group_bits(asker: _Asker, request: m.DescribeGroupsRequest, version: i
     return partial(_with_bits, asker, Kind.GROUP) if request.include_authorized_operations else None
 
 
-def _show_consumers(asker: _Asker, request: m.ConsumerGroupDescribeRequest, version: int) -> Finish:
+def _show_members(
+    asker: _Asker, request: m.ConsumerGroupDescribeRequest | m.ShareGroupDescribeRequest, version: int
+) -> Finish:
     """A group is described to those who may describe its topics, too."""
 
-    def finish_group(group: m.ConsumerGroupDescribeResponseDescribedGroup) -> Any:
+    def finish_group(group: Any) -> Any:
         if group.error_code:
             return group
-        assignments = [each for member in group.members for each in (member.assignment, member.target_assignment)]
+        assignments = [member.assignment for member in group.members]
+        if isinstance(group, m.ConsumerGroupDescribeResponseDescribedGroup):
+            assignments += [member.target_assignment for member in group.members]
         names = {entry.topic_name for each in assignments for entry in each.topic_partitions}
         if any(map(asker.hides_topic, names)):
-            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            return m.ConsumerGroupDescribeResponseDescribedGroup(group_id=group.group_id, error_code=error)
+            return type(group)(group_id=group.group_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return group
 
     def finish(response: Any) -> Any:
@@ -343,7 +346,8 @@ def _show_cluster_bits(asker: _Asker, request: m.DescribeClusterRequest, version
 _CHANGES: Final[dict[type, Callable[[_Asker, Any, int], Finish | None]]] = {
     m.MetadataRequest: _show_topics,
     m.DescribeGroupsRequest: _show_group_bits,
-    m.ConsumerGroupDescribeRequest: _show_consumers,
+    m.ConsumerGroupDescribeRequest: _show_members,
+    m.ShareGroupDescribeRequest: _show_members,
     m.CreateTopicsRequest: _hide_configs,
     m.DescribeTopicPartitionsRequest: _show_partitions,
     m.DescribeClusterRequest: _show_cluster_bits,

@@ -9,7 +9,9 @@ Source: `ApiKeys` (oldest and latest stable version) of the jars of kafka-client
 0.11.0.3, 1.0.2, 1.1.1, 2.0.1, 2.1.1, 2.2.2, 2.3.1, 2.4.1, 2.5.1, 2.6.3, 2.7.2, 2.8.2, 3.0.2, 3.1.2, 3.2.3, 3.3.2,
 3.4.1, 3.5.2, 3.6.2, 3.7.2, 3.8.1, 3.9.2, 4.0.0, 4.1.0, 4.2.0, 4.3.0, 4.4.0.
 KIP-848 (ConsumerGroupHeartbeat, ConsumerGroupDescribe) begins at 4.0, where it is on by default; before, it is a
-preview. Releases older than 0.11 lack the record format that the topics hold.
+preview. KIP-932 (ShareGroupHeartbeat, ShareGroupDescribe) begins at 4.2 for the same reason: 4.1 advertises the apis,
+and refuses them unless ``share.version`` is raised by hand. Releases older than 0.11 lack the record format that the
+topics hold.
 """
 
 from __future__ import annotations
@@ -76,6 +78,8 @@ _CHANGES: Final[Mapping[ApiKey, str]] = {
     ApiKey.LIST_TRANSACTIONS: "3.0:0-0 3.8:0-1 4.1:0-2",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "4.0:0-1",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "4.0:0-1",
+    ApiKey.SHARE_GROUP_HEARTBEAT: "4.2:1-1",
+    ApiKey.SHARE_GROUP_DESCRIBE: "4.2:1-1",
     ApiKey.LIST_CONFIG_RESOURCES: "3.7:0-0 4.1:0-1",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "3.8:0-0",
 }

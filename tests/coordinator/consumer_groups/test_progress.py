@@ -9,14 +9,9 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import kip848 as server
+from kcoord_wire.coordinator.consumer_groups.epochs import hash_topics, may_assign
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, ConsumerGroup, Member, MemberState
-from kcoord_wire.coordinator.consumer_groups.progress import (
-    Goal,
-    hash_topics,
-    may_assign,
-    preferred_assignor,
-    reconcile,
-)
+from kcoord_wire.coordinator.consumer_groups.progress import Goal, preferred_assignor, reconcile
 from kcoord_wire.coordinator.core import config
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Phase, Rebalance, Trigger
