@@ -101,6 +101,16 @@ REFERENCES = (
         others=True,
     ),
     Reference(
+        "share groups",
+        "share",
+        DIFFERENCES.with_name("share_group_differences.toml"),
+        {"ShareGroupHeartbeat": range(1, 2), "ShareGroupDescribe": range(1, 2)},
+        # what a member of a share group can cause, and an operator of it
+        """INVALID_REQUEST UNKNOWN_MEMBER_ID GROUP_ID_NOT_FOUND INVALID_GROUP_ID FENCED_MEMBER_EPOCH NON_EMPTY_GROUP
+        INCONSISTENT_GROUP_PROTOCOL GROUP_MAX_SIZE_REACHED""",
+        others=True,
+    ),
+    Reference(
         "topics",
         "topics",
         DIFFERENCES.with_name("topic_differences.toml"),

@@ -12,6 +12,7 @@ from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     life_cycle,
     migration,
     refusals,
+    share_groups,
     static,
     syncing,
     timing,

@@ -33,11 +33,21 @@ SETTINGS: Final = {
         "group.consumer.heartbeat.interval.ms": "300",
         "group.consumer.max.size": "2",
     },
+    "share": {
+        "group.initial.rebalance.delay.ms": "0",
+        "group.share.assignment.interval.ms": "0",
+        "group.share.max.size": "5",
+    },
 }
 KAFKA_ALONE: Final = {
     "group.consumer.assignor.offload.enable": "false",  # so that the heartbeat that needs an assignment gets it
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.share.min.session.timeout.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "200",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
@@ -45,7 +55,7 @@ KAFKA_ALONE: Final = {
 }
 """What Kafka needs besides for the settings of `VERSION_OF`, and our coordinator has no word for."""
 
-VERSION_OF: Final = dict.fromkeys(("consumer", "consumer-small", "topics", "transactions"), "4.4.0")
+VERSION_OF: Final = dict.fromkeys(("consumer", "consumer-small", "share", "topics", "transactions"), "4.4.0")
 """The Kafka that the coordinator of these settings is compared with, where it is not `KAFKA`."""
 TOPICS: Final = {"orders": 3, "payments": 3}
 

@@ -62,16 +62,22 @@ _BUSY: Final = {
 _TIMES: Final = ("TransactionStartTimeMs", "LastTimestamp", "LogAppendTimeMs")
 _NO_ID: Final = f"<{UUID(int=0)}>"
 _MAKES_IDS: Final = ("CreateTopics", "DeleteTopics", "DescribeTopicPartitions")
+_WITH_ASSIGNMENTS: Final = (
+    "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe",
+    "ShareGroupHeartbeat",
+    "ShareGroupDescribe",
+)
 _UNORDERED: Final = {
-    "Members": ("JoinGroup", "DescribeGroups", "ConsumerGroupDescribe"),
+    "Members": ("JoinGroup", "DescribeGroups", "ConsumerGroupDescribe", "ShareGroupDescribe"),
     "Groups": ("ListGroups",),
     "Configs": ("DescribeConfigs",),
     "Responses": ("DeleteTopics",),
     "Results": ("CreatePartitions",),
-    "TopicPartitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
-    "Partitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "DescribeTransactions"),
+    "TopicPartitions": _WITH_ASSIGNMENTS,
+    "Partitions": (*_WITH_ASSIGNMENTS, "DescribeTransactions"),
     "Topics": ("DescribeTransactions",),
-    "SubscribedTopicNames": ("ConsumerGroupDescribe",),
+    "SubscribedTopicNames": ("ConsumerGroupDescribe", "ShareGroupDescribe"),
     "TransactionStates": ("ListTransactions",),
     "UnknownStateFilters": ("ListTransactions",),
     "ActiveProducers": ("DescribeProducers",),
