@@ -71,7 +71,11 @@ def simple(
             before = _of_topics(held, (topic,))
             after = _share(_keys(assignable, (topic,)), own, before, len(ids), lambda key: key[1])
             targets = [each - old | new for each, old, new in zip(targets, before, after, strict=True)]
-    return {member_id: _by_topic(target) for member_id, target in zip(ids, targets, strict=True)}
+    kept_topics = subscribed if is_homogeneous else None
+    return {
+        member_id: _by_topic(target, members[member_id].target, kept_topics)
+        for member_id, target in zip(ids, targets, strict=True)
+    }
 
 
 def _of_topics(held: Iterable[set[_Key]], topics: Collection[uuid.UUID]) -> list[set[_Key]]:
@@ -82,8 +86,13 @@ def _keys(assignable: Partitions, topics: Iterable[uuid.UUID]) -> list[_Key]:
     return [(topic, number) for topic in topics for number in sorted(assignable.get(topic, ()))]
 
 
-def _by_topic(keys: Iterable[_Key]) -> Partitions:
-    topics: dict[uuid.UUID, set[int]] = {}
+def _by_topic(keys: Iterable[_Key], before: Partitions, kept: Collection[uuid.UUID] | None) -> Partitions:
+    """Return partitions by topic.
+
+    :param before: what the member had; its topics stay, as in Kafka, perhaps without partitions
+    :param kept: of these topics only; None for all
+    """
+    topics: dict[uuid.UUID, set[int]] = {topic: set() for topic in before if kept is None or topic in kept}
     for topic, number in sorted(keys):
         topics.setdefault(topic, set()).add(number)
     return {topic: frozenset(numbers) for topic, numbers in topics.items()}

@@ -42,6 +42,7 @@ from kcoord_wire.coordinator.core.events import (
     Reply,
     Request,
     Resign,
+    ShareStateDeleted,
     ShareStateEffect,
     ShareStateInitialized,
     TopicsDeleted,
@@ -589,6 +590,8 @@ class Host:
         elif isinstance(effect, InitializeShareState):  # there is nothing to initialize as long as no state is kept
             partitions = {topic_id: frozenset(offsets) for topic_id, offsets in effect.partitions.items()}
             self.groups.submit(ShareStateInitialized(effect.group_id, partitions), self._io.now())
+        else:
+            self.groups.submit(ShareStateDeleted(effect.group_id), self._io.now())
 
     def _write_markers(self, effect: WriteMarkers) -> None:
         self.flow.write_markers(effect, self._io.now())

@@ -1,5 +1,5 @@
-"""Apache Kafka 4.4 and our coordinator write the same records of groups of KIP-848, in the same order, and ours goes on
-with Kafka's log.
+"""Apache Kafka 4.4 and our coordinator write the same records of groups of KIP-848 and of share groups, in the same
+order, and ours goes on with Kafka's log.
 
 The logs are those that the scripts of `exchanges` left behind on either side. consumer_group_record_differences.toml
 lists the groups whose records differ, with the reason; a line that no group needs fails as well.
@@ -34,6 +34,13 @@ from tests.support.wire import Wire
 DIFFERENCES = Path(__file__).parent / "consumer_group_record_differences.toml"
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=emberId\": \")[\w-]{22}(?=\")")  # or in base 64
 EXPIRED = ("ConsumerGroupCurrentMemberAssignment removed", "(end)ConsumerGroupCurrentMemberAssignment removed")
+_OF_TOPICS = {
+    "TopicPartitions",
+    "AssignedPartitions",
+    "PartitionsPendingRevocation",
+    "InitializingTopics",
+    "InitializedTopics",
+}
 TIMES = {"commitTimestamp", "currentStateTimestamp", "AssignmentTimestamp", "Timestamp"}
 
 
@@ -124,12 +131,12 @@ def _without_what_differs_anyway(value: dict[str, Any], names: Mapping[str, str]
         value[name] = "now" if value[name] else 0
     if "Topics" in value:
         del value["Version"]
-    for name in "TopicPartitions", "AssignedPartitions", "PartitionsPendingRevocation":
-        for part in value.get(name, ()):
-            part["TopicId"] = names[str(part["TopicId"])]
+    for name in _OF_TOPICS & value.keys():
+        for part in value[name]:
+            part["TopicId"] = names.get(str(part["TopicId"]), part["TopicId"])
             part["Partitions"] = len(part["Partitions"])
             part.get("AssignmentEpochs", []).sort()
-        value.get(name, []).sort(key=repr)
+        value[name].sort(key=repr)
     for member in value.get("members", ()):
         member["assignment"] = len(member["assignment"])
     if "members" in value:
@@ -140,7 +147,7 @@ def _without_what_differs_anyway(value: dict[str, Any], names: Mapping[str, str]
 def differing(played: Played) -> dict[str, str]:
     """The groups whose records differ, with the first record that does."""
     found = {}
-    for settings in "consumer", "consumer-small":
+    for settings in "consumer", "consumer-small", "share":
         logs, folder = played.kafka_logs[settings], played.our_folders[settings]
         kafka = story(logs, kafkas_topics(logs[0].parent.parent))
         ours = story(sorted((folder / "__consumer_offsets-0").glob("*.log")), our_topics(folder))

@@ -12,6 +12,7 @@ from kcoord_wire.coordinator.core.events import (
     InitializeShareState,
     Load,
     LogRecord,
+    ShareStateDeleted,
     ShareStateInitialized,
 )
 from kcoord_wire.coordinator.share_groups.share_group import ShareGroup
@@ -66,6 +67,12 @@ class ShareScript(Script):
         for asked in wanted:
             known = {topic_id: frozenset(offsets) for topic_id, offsets in asked.partitions.items()}
             self.do(ShareStateInitialized(asked.group_id, known, error))
+
+    def delete(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Say that the state that was to be deleted is gone, or could not be deleted."""
+        unwanted, self.unwanted = self.unwanted, []
+        for asked in unwanted:
+            self.do(ShareStateDeleted(asked.group_id, error))
 
     def enter(self, *member_ids: str, topics: tuple[str, ...] = ("orders",)) -> None:
         """Let members join, one after the other, and all of them beat until each has its part."""

@@ -78,7 +78,10 @@ class CoordinatorMachine(GroupMachine):
             self._handlers[cls] = partial(self._by_protocol, self._handlers[cls], to_consumer)
         self._handlers[m.ConsumerGroupHeartbeatRequest] = Heartbeats(progress, self._dissolve).handle
         self._handlers[m.ConsumerGroupDescribeRequest] = partial(describe, progress)
-        self._shares = ShareGroups(self.groups, topics, self.config, self._timers, self._effects, configs_of)
+        self._shares = ShareGroups(
+            self.groups, topics, self.config, self._timers, self._effects, configs_of, self._delete_groups
+        )
+        self._handlers[m.DeleteGroupsRequest] = self._shares.delete
         self._handlers[m.ShareGroupHeartbeatRequest] = self._shares.heartbeat
         self._handlers[m.ShareGroupDescribeRequest] = self._shares.describe
 
@@ -158,6 +161,10 @@ class CoordinatorMachine(GroupMachine):
         super()._take_in(event)
         if isinstance(event, events.ShareStateInitialized):
             self._shares.state_initialized(event)
+        elif isinstance(event, events.ShareStateDeleted):
+            self._shares.state_deleted(event)
+        elif isinstance(event, events.Resign):
+            self._shares.resign()
         elif isinstance(event, events.TopicsDeleted | events.Load):
             self._shares.forget_topics()
 

@@ -157,14 +157,20 @@ def delete_groups(
     pending: PendingOffsets,
     request: Request,
     message: m.DeleteGroupsRequest,
+    errors: Mapping[str, ErrorCode],
 ) -> None:
-    """Answer DeleteGroups: groups without members are deleted, with their offsets."""
+    """Answer DeleteGroups: groups without members are deleted, with their offsets.
+
+    :param errors: group id to why the group is not deleted, of those for which that is known
+    """
     results = []
     after = 0
     for group_id in dict.fromkeys(message.groups_names):
-        error = ErrorCode.NONE
+        error = errors.get(group_id, ErrorCode.NONE)
         group = groups.get(group_id)
-        if group is None:
+        if error:
+            pass
+        elif group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif not group.is_empty:
             error = ErrorCode.NON_EMPTY_GROUP
@@ -172,7 +178,6 @@ def delete_groups(
             unstable = pending.of_group(group_id)
             pending.drop(group_id.__eq__)
             effects.delete(group, tombstones(group, unstable))
-            group.deleted(effects)
             group.end(effects.now)
             del groups[group_id]
         after = max(after, effects.written(group))

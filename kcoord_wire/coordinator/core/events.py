@@ -155,7 +155,20 @@ class ShareStateInitialized:
     error: ErrorCode = ErrorCode.NONE
 
 
-Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicsDeleted | ShareStateInitialized
+@dataclass(slots=True)
+class ShareStateDeleted:
+    """The state of partitions of a share group has been deleted, or could not be.
+
+    :ivar group_id: the group
+    :ivar error: why it could not be; NONE if it has been
+    """
+
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+
+
+ShareStateEvent = ShareStateInitialized | ShareStateDeleted
+Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicsDeleted | ShareStateEvent
 
 
 # ---- effects
@@ -235,7 +248,7 @@ class InitializeShareState:
 
 @dataclass(slots=True)
 class DeleteShareState:
-    """Delete the state of partitions of a share group, which is gone.
+    """Delete the state of partitions of a share group; `ShareStateDeleted` follows.
 
     :ivar group_id: the group
     :ivar partitions: topic id to partitions

@@ -201,9 +201,6 @@ class BaseGroup(ABC):
     def tombstones(self) -> list[events.LogRecord]:
         """Return what removes the group, but not its offsets, from the log."""
 
-    def deleted(self, effects: events.EffectCollector) -> None:  # noqa: B027  # most kinds have nothing elsewhere
-        """Let go of what others keep for the group, after its removal has been appended."""
-
     @abstractmethod
     def end(self, now: int) -> None:
         """Mark the group as deleted, or as no longer coordinated here."""

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from kcoord_wire import messages as m
@@ -91,7 +92,7 @@ class GroupMachine(RebalancingMachine):
             m.WriteTxnMarkersRequest: partial(offsets.end_transactions, self._effects, self.groups, self._pending),
             m.DescribeGroupsRequest: partial(admin.describe, self._effects, self.groups),
             m.ListGroupsRequest: partial(admin.list_groups, self._effects, self.groups),
-            m.DeleteGroupsRequest: partial(admin.delete_groups, self._effects, self.groups, self._pending),
+            m.DeleteGroupsRequest: self._delete_groups,
         }
 
     def _take_in(self, event: events.Event) -> None:
@@ -407,6 +408,14 @@ class GroupMachine(RebalancingMachine):
             self._keep_alive(group, member)
 
     # ---- groups
+
+    def _delete_groups(
+        self,
+        request: events.Request,
+        message: m.DeleteGroupsRequest,
+        errors: Mapping[str, ErrorCode] = MappingProxyType({}),
+    ) -> None:
+        admin.delete_groups(self._effects, self.groups, self._pending, request, message, errors)
 
     def _find(self, request: events.Request, group_id: str) -> Group | None:
         """Return the group; refuse the request if it does not exist. The one without a name has no members, only the

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups.epoch_group import EpochGroup, RecordTypes, Target
 from kcoord_wire.coordinator.consumer_groups.epoch_records import tombstones
-from kcoord_wire.coordinator.core.events import EffectCollector, LogRecord
+from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.groups import Committed
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -143,15 +143,6 @@ class ShareGroup(EpochGroup[ShareMember]):
             known.name in self.named and given.get(topic_id, set()) ^ known.partitions
             for topic_id, known in self.initialized.items()
         )
-
-    def deleted(self, effects: EffectCollector) -> None:
-        """See `BaseGroup`."""
-        partitions: dict[uuid.UUID, frozenset[int]] = {}
-        for known in (self.initializing, self.initialized):
-            for topic_id, topic in known.items():
-                partitions[topic_id] = partitions.get(topic_id, frozenset()) | topic.partitions
-        if partitions:
-            effects.delete_share_state(self.group_id, partitions)
 
     # ---- offsets, which it has not
 

@@ -19,8 +19,8 @@ initializeShareGroupState), `ShareGroupAssignmentBuilder.java`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kcoord_wire import messages as m
@@ -30,11 +30,13 @@ from kcoord_wire.coordinator.consumer_groups.epochs import Epochs, Records, desc
 from kcoord_wire.coordinator.consumer_groups.group import JOINING, LEAVING
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each
-from kcoord_wire.coordinator.core.apis import Refused, filled
+from kcoord_wire.coordinator.core.apis import Refused, filled, refusal
+from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Request, Trigger
-from kcoord_wire.coordinator.core.groups import BaseGroup
+from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
 from kcoord_wire.coordinator.share_groups import share_records as log
 from kcoord_wire.coordinator.share_groups.share_group import STABLE, ShareGroup, ShareMember, StatePartitions
+from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 RETRY_MS: Final = 30_000
@@ -46,13 +48,47 @@ EARLIEST: Final = 0
 BY_CONFIG: Final = -1
 """The start offset that the reader of a share partition finds out by the group's ``share.auto.offset.reset``."""
 
+DeleteGroups = Callable[[Request, m.DeleteGroupsRequest, Mapping[str, ErrorCode]], None]
+"""Deletes groups and answers; a group with an error is not deleted."""
+
 _LONGEST_ID: Final = 36  # characters of a member id, as many as a UUID has (`KafkaApis.isMemberIdValid`)
 
 
+@dataclass(slots=True)
+class _Deletion:
+    """A DeleteGroups that waits for the state of share groups to be deleted.
+
+    :ivar waits_for: ids of these groups
+    :ivar errors: group id to why its state could not be deleted
+    """
+
+    request: Request
+    message: m.DeleteGroupsRequest
+    waits_for: set[str]
+    errors: dict[str, ErrorCode]
+
+
 class ShareGroups(Epochs[ShareGroup, ShareMember]):
-    """Answers requests of share groups, and moves the groups and their members on."""
+    """Answers requests of share groups, and moves the groups and their members on.
+
+    :param delete_groups: answers DeleteGroups when the state of share groups is gone
+    """
 
     no_member = ShareMember(member_id="")
+
+    def __init__(
+        self,
+        groups: dict[str, BaseGroup],
+        topics: TopicNames,
+        config: GroupConfig,
+        timers: Timers,
+        effects: events.EffectCollector,
+        configs_of: Callable[[str], Mapping[str, str]],
+        delete_groups: DeleteGroups,
+    ) -> None:
+        super().__init__(groups, topics, config, timers, effects, configs_of)
+        self._delete = delete_groups
+        self._deletions: list[_Deletion] = []
 
     # ---- ShareGroupHeartbeat
 
@@ -233,16 +269,73 @@ class ShareGroups(Epochs[ShareGroup, ShareMember]):
             return
         for topic_id, partitions in event.partitions.items():
             coming = group.initializing.pop(topic_id, None)
-            if coming is not None and (left := coming.partitions - partitions):
+            if coming is None:  # it is being deleted, or its topic has been
+                continue
+            if left := coming.partitions - partitions:
                 group.initializing[topic_id] = coming._replace(partitions=left)
-            name = self.topics.name_of(topic_id)
-            if event.error or name is None:
+            if event.error:
                 continue
             has = group.initialized.get(topic_id)
             known = partitions if has is None else has.partitions | partitions
-            group.initialized[topic_id] = StatePartitions(name, frozenset(known), self.effects.now)
+            group.initialized[topic_id] = StatePartitions(coming.name, known, self.effects.now)
             group.unchecked = True
         self.effects.append(group, [log.states_record(group)])
+
+    # ---- DeleteGroups
+
+    def delete(self, request: Request, message: m.DeleteGroupsRequest) -> None:
+        """Answer DeleteGroups: a share group is removed when the state of its partitions has been deleted."""
+        waits_for = set()
+        for group_id in message.groups_names:
+            group = self.groups.get(group_id)
+            if isinstance(group, ShareGroup) and group.is_empty and self._delete_states(group):
+                waits_for.add(group_id)
+        self._go_on(_Deletion(request, message, waits_for, {}))
+
+    def _delete_states(self, group: ShareGroup) -> bool:
+        """Begin to delete the state of a group's partitions; return whether there is any."""
+        partitions: dict[uuid.UUID, frozenset[int]] = {}
+        for known in (group.initialized, group.initializing):
+            for topic_id, topic in known.items():
+                partitions[topic_id] = partitions.get(topic_id, frozenset()) | topic.partitions
+                group.deleting[topic_id] = topic.name
+        for topic_id, name in group.deleting.items():  # the last attempt may have failed half-way
+            partitions.setdefault(topic_id, frozenset(range(self.topics.partitions(name) or 0)))
+        if not partitions:
+            return False
+        group.initialized, group.initializing = {}, {}
+        self.effects.append(group, [log.states_record(group)])
+        self.effects.delete_share_state(group.group_id, partitions)
+        return True
+
+    def state_deleted(self, event: events.ShareStateDeleted) -> None:
+        """Take in that the state of a group's partitions has been deleted, or could not be."""
+        group = self.groups.get(event.group_id)
+        if isinstance(group, ShareGroup) and not event.error:
+            group.deleting = {}
+        waiting, self._deletions = self._deletions, []
+        for deletion in waiting:
+            if event.group_id in deletion.waits_for:
+                deletion.waits_for.discard(event.group_id)
+                if event.error:
+                    deletion.errors[event.group_id] = event.error
+            self._go_on(deletion)
+
+    def _go_on(self, deletion: _Deletion) -> None:
+        if deletion.waits_for:
+            self._deletions.append(deletion)
+        else:
+            self._delete(deletion.request, deletion.message, deletion.errors)
+
+    def resign(self) -> None:
+        """Refuse the deletions that wait: another coordinator has the groups."""
+        waiting, self._deletions = self._deletions, []
+        for deletion in waiting:
+            request = deletion.request
+            answer = refusal(deletion.message, request.version, ErrorCode.NOT_COORDINATOR)
+            self.effects.reply(request, answer)
+
+    # ---- topics
 
     def forget_topics(self) -> None:
         """Forget the partitions of topics that have been deleted."""

@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Phase, Rebalance, TopicsDeleted, Trigger
+from kcoord_wire.coordinator.core.events import Phase, Rebalance, Resign, TopicsDeleted, Trigger
 from kcoord_wire.coordinator.description import describe_group
 from kcoord_wire.coordinator.share_groups.share_group import ShareGroupState
 from kcoord_wire.coordinator.share_groups.sharing import RETRY_MS
@@ -195,10 +195,28 @@ def test_a_deleted_group_is_gone_with_its_state(script: ShareScript) -> None:
     delete = m.DeleteGroupsRequest(groups_names=["g"])
     assert script.ask(delete).results[0].error_code == E.NON_EMPTY_GROUP
     script.beat("a", -1)
-    assert script.ask(delete).results[0].error_code == E.NONE
+    first, second = script.send(delete), script.send(delete)
     assert script.unwanted[-1].partitions == {ORDERS: frozenset(range(12))}
+    assert first not in script.answers, "state that is left would be that of the next group of this name"
+    script.delete()
+    assert [script.answers[token].results[0].error_code for token in (first, second)] == [E.NONE, E.GROUP_ID_NOT_FOUND]
     assert not script.restarted().machine.groups
     assert script.ask(delete).results[0].error_code == E.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_stays_whose_state_is_not_deleted(script: ShareScript) -> None:
+    script.enter("a")
+    script.beat("a", -1)
+    token = script.send(m.DeleteGroupsRequest(groups_names=["g", "h"]))
+    script.delete(E.COORDINATOR_NOT_AVAILABLE)
+    codes = {result.group_id: result.error_code for result in script.answers[token].results}
+    assert codes == {"g": E.COORDINATOR_NOT_AVAILABLE, "h": E.GROUP_ID_NOT_FOUND}
+    script.enter("a")
+    assert script.counts() == [12], "its partitions are initialized again"
+    script.beat("a", -1)
+    token = script.send(m.DeleteGroupsRequest(groups_names=["g"]))
+    script.do(Resign())
+    assert script.answers[token].results[0].error_code == E.NOT_COORDINATOR
 
 
 def test_other_requests_find_no_group_of_theirs(script: ShareScript) -> None:
