@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kcoord_wire.coordinator import Coordinator
-from tests.support.kafka_broker import class_path, compile_java, java
+import kcoord_wire as kw
+from kcoord_wire.coordinator import Coordinator, GroupConfig
+from tests.support.kafka_broker import KAFKA, class_path, compile_java, java
 from tests.support.processes import Process
+from tests.support.waiting import eventually
+from tests.support.wire import Wire
 
 PROGRAM = Path(__file__).resolve().parents[1] / "support" / "java" / "KafkaTools.java"
 TOOLS = "org.apache.kafka.tools."
@@ -36,14 +40,23 @@ class Tools(Process):
 
 @pytest.fixture(scope="module")
 def coordinator() -> Iterator[Coordinator]:
-    with Coordinator(topics={"orders": 2}) as running:
+    with Coordinator(topics={"orders": 2}, config=GroupConfig(share_assignment_interval_ms=0)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def tools(coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
-    path = os.pathsep.join(class_path(artifact) for artifact in ("kafka_2.13", "kafka-tools"))
-    with Tools(compile_java(PROGRAM, tmp_path_factory.mktemp("classes"), path), coordinator.address) as running:
+    yield from run_tools(coordinator, tmp_path_factory.mktemp("classes"), KAFKA)
+
+
+@pytest.fixture(scope="module")
+def newer_tools(coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    yield from run_tools(coordinator, tmp_path_factory.mktemp("classes"), "4.4.0")
+
+
+def run_tools(coordinator: Coordinator, classes: Path, version: str) -> Iterator[Tools]:
+    path = os.pathsep.join(class_path(artifact, version) for artifact in ("kafka_2.13", "kafka-tools"))
+    with Tools(compile_java(PROGRAM, classes, path), coordinator.address) as running:
         yield running
         running.finish()
 
@@ -109,3 +122,30 @@ def test_groups_and_the_cluster(tools: Tools, coordinator: Coordinator) -> None:
     assert "SecurityDisabledException" in tools.run("kafka.admin.AclCommand", "--list", status=1)
     elect = ("--election-type", "preferred", "--all-topic-partitions")
     assert "does not support ELECT_LEADERS" in tools.run(f"{TOOLS}LeaderElectionCommand", *elect, status=1)
+
+
+def test_share_groups(newer_tools: Tools, coordinator: Coordinator) -> None:
+    """``kafka-share-groups.sh`` and ``kafka-groups.sh``; the group has one member, which is this test."""
+    tool, describe = f"{TOOLS}consumer.group.ShareGroupCommand", ("--describe", "--group", "sharing")
+    with Wire(coordinator.address, client_id="a-client") as wire:
+
+        def beat(epoch: int, topics: list[str] | None = None) -> kw.ShareGroupHeartbeatResponse:
+            heartbeat = kw.ShareGroupHeartbeatRequest(
+                group_id="sharing", member_id="a-member", member_epoch=epoch, subscribed_topic_names=topics
+            )
+            answer: kw.ShareGroupHeartbeatResponse = wire.call(heartbeat, 1)
+            return answer
+
+        joined = beat(0, ["orders"]).member_epoch
+        eventually(lambda: beat(joined), until=lambda answer: answer.member_epoch > joined)
+        assert "sharing" in newer_tools.run(tool, "--list").split()
+        assert re.search(r"sharing +Stable", newer_tools.run(tool, "--list", "--state"))
+        members = newer_tools.run(tool, *describe, "--members", "--verbose")
+        assert re.search(r"sharing +a-member +/127\.0\.0\.1 +a-client +2 +3 +orders:0,1", members)
+        assert re.search(r"sharing .* Stable +1\n", newer_tools.run(tool, *describe, "--state"))
+        assert "is not EMPTY" in newer_tools.run(tool, "--delete", "--group", "sharing")
+        beat(-1)
+        assert re.search(r"sharing .* Empty +0\n", newer_tools.run(tool, *describe, "--state"))
+        assert re.search(r"sharing +Share +share", newer_tools.run(f"{TOOLS}GroupsCommand", "--list"))
+        assert "successful" in newer_tools.run(tool, "--delete", "--group", "sharing")
+        assert "sharing" not in newer_tools.run(tool, "--list").split()

@@ -2,10 +2,10 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Base64;
-import org.apache.kafka.common.utils.Exit;
 
 /**
  * Kafka's command line tools in one process, because each would take seconds to start.
@@ -24,12 +24,7 @@ public final class KafkaTools {
         PrintStream into = new PrintStream(written, true, "UTF-8"); // one for all: Scala remembers the first
         System.setOut(into);
         System.setErr(into);
-        Exit.Procedure end = (status, message) -> {
-            first = first < 0 ? status : first; // tools catch what is thrown here, and end again
-            throw new Ended();
-        };
-        Exit.setExitProcedure(end);
-        Exit.setHaltProcedure(end);
+        doNotExit();
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] parts = line.split("\t", -1);
@@ -40,6 +35,23 @@ public final class KafkaTools {
             answers.println(status + " " + Base64.getEncoder().encodeToString(written.toByteArray()));
             answers.flush();
         }
+    }
+
+    /** Note the status where a tool ends this process; what does that has moved with Kafka 4.4. */
+    private static void doNotExit() throws ReflectiveOperationException {
+        Class<?> exit;
+        try {
+            exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        } catch (ClassNotFoundException older) {
+            exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        }
+        Class<?> procedure = Class.forName(exit.getName() + "$Procedure");
+        Object end = Proxy.newProxyInstance(exit.getClassLoader(), new Class<?>[] {procedure}, (self, method, arguments) -> {
+            first = first < 0 ? (Integer) arguments[0] : first; // tools catch what is thrown here, and end again
+            throw new Ended();
+        });
+        exit.getMethod("setExitProcedure", procedure).invoke(null, end);
+        exit.getMethod("setHaltProcedure", procedure).invoke(null, end);
     }
 
     private static int run(String tool, String[] arguments, PrintStream into) {
