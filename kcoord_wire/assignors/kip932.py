@@ -32,11 +32,11 @@ Partitions = Mapping[uuid.UUID, frozenset[int]]
 class ShareSubscription(NamedTuple):
     """A member of a share group, as the assignor sees it.
 
-    :ivar topics: ids of the topics that it subscribes to and that exist
+    :ivar topics: ids of the topics that it subscribes to and that exist, in the order of their names (`order_of_names`)
     :ivar target: what it was to have until now
     """
 
-    topics: frozenset[uuid.UUID]
+    topics: Sequence[uuid.UUID]
     target: Partitions
 
 
@@ -57,10 +57,7 @@ def simple(
     subscribed = dict.fromkeys(topic for member_id in ids for topic in members[member_id].topics)
     if not subscribed:
         return {member_id: {} for member_id in members}
-    held = [
-        {(topic, number) for topic, numbers in members[member_id].target.items() for number in numbers}
-        for member_id in ids
-    ]
+    held = [_ordered(members[member_id].target) for member_id in ids]
     if is_homogeneous:
         kept = _of_topics(held, subscribed)
         targets = _share(_keys(assignable, subscribed), range(len(ids)), kept, len(ids), _hash_of_partition)
@@ -70,7 +67,7 @@ def simple(
             own = [index for index, member_id in enumerate(ids) if topic in members[member_id].topics]
             before = _of_topics(held, (topic,))
             after = _share(_keys(assignable, (topic,)), own, before, len(ids), lambda key: key[1])
-            targets = [each - old | new for each, old, new in zip(targets, before, after, strict=True)]
+            targets = [each.difference(old) | new for each, old, new in zip(targets, before, after, strict=True)]
     kept_topics = subscribed if is_homogeneous else None
     return {
         member_id: _by_topic(target, members[member_id].target, kept_topics)
@@ -78,8 +75,17 @@ def simple(
     }
 
 
-def _of_topics(held: Iterable[set[_Key]], topics: Collection[uuid.UUID]) -> list[set[_Key]]:
-    return [{key for key in keys if key[0] in topics} for keys in held]
+def _ordered(target: Partitions) -> list[_Key]:
+    """Return partitions in the order in which Kafka comes across them."""
+    return [
+        (topic, number)
+        for topic in _in_java_order(target, _hash_of_id)
+        for number in _in_java_order(sorted(target[topic]), int)
+    ]
+
+
+def _of_topics(held: Iterable[Sequence[_Key]], topics: Collection[uuid.UUID]) -> list[list[_Key]]:
+    return [[key for key in keys if key[0] in topics] for keys in held]
 
 
 def _keys(assignable: Partitions, topics: Iterable[uuid.UUID]) -> list[_Key]:
@@ -101,7 +107,7 @@ def _by_topic(keys: Iterable[_Key], before: Partitions, kept: Collection[uuid.UU
 def _share(
     partitions: Sequence[_Key],
     members: Sequence[int],
-    held: Sequence[set[_Key]],
+    held: Sequence[Sequence[_Key]],
     count: int,
     hash_of: Callable[[_Key], int],
 ) -> list[set[_Key]]:
@@ -119,10 +125,10 @@ def _share(
     targets = [set(keys) for keys in held]
     for index, target in enumerate(targets):
         surplus = max(len(target) - wanted[index], 0)
-        target.difference_update(_in_java_order(sorted(target), hash_of)[:surplus])
+        target.difference_update(_in_java_order(held[index], hash_of)[:surplus])
     holders: dict[_Key, list[int]] = {}
     for index, keys in enumerate(held):
-        for key in sorted(keys):
+        for key in keys:
             holders.setdefault(key, [])
             if key in targets[index]:
                 holders[key].append(index)
@@ -132,7 +138,9 @@ def _share(
             own.remove(index)
     for key in partitions:
         holders.setdefault(key, [])
-    _fill(_in_java_order(holders, hash_of, len(partitions)), holders, sharing, wanted, targets, members)
+    # Java's computeIfAbsent puts a key before those of its bucket.
+    keys = _in_java_order(reversed(holders), hash_of, len(partitions))
+    _fill(keys, holders, sharing, wanted, targets, members)
     return targets
 
 
@@ -165,6 +173,17 @@ def _fill(
 
 # ---- the order of Java's hash tables
 
+
+def order_of_names(names: Iterable[str]) -> list[str]:
+    """Return names of topics in the order in which Kafka comes across a member's subscription."""
+    return _in_java_order(names, _hash_of_text)
+
+
+def order_of_ids(ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
+    """Return ids of topics in the order of a Java set."""
+    return _in_java_order(ids, _hash_of_id)
+
+
 _LEAST: Final = 16  # buckets
 
 
@@ -195,6 +214,10 @@ def _hash_of_text(text: str) -> int:
     return value
 
 
+def _hash_of_id(topic: uuid.UUID) -> int:
+    both = (topic.int >> 64) ^ (topic.int & (1 << 64) - 1)
+    return (both >> 32) ^ (both & 0xFFFFFFFF)
+
+
 def _hash_of_partition(key: _Key) -> int:
-    both = (key[0].int >> 64) ^ (key[0].int & (1 << 64) - 1)
-    return 31 * ((both >> 32) ^ (both & 0xFFFFFFFF)) + key[1]
+    return 31 * _hash_of_id(key[0]) + key[1]

@@ -8,11 +8,13 @@ The figures of a run are in the properties of the tests (`--junit-xml`) and, wit
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import pytest
 
@@ -20,10 +22,13 @@ from kcoord_wire.assignors import ASSIGNORS, Assignor, RebalanceProtocol
 from kcoord_wire.assignors.check import check_assignor
 from kcoord_wire.assignors.histories import Case, Given, leaders_view, play, shown
 from kcoord_wire.assignors.kip848 import SERVER_ASSIGNORS
+from kcoord_wire.assignors.kip932 import SIMPLE, ShareSubscription, order_of_ids, simple
 from kcoord_wire.assignors.rules import PROMISES, Rule, check_assignment, holders, members_of
+from kcoord_wire.assignors.subscriptions import Assignment, MemberSubscription, Racks
 from tests.support.java_assignors import CLIENT_SIDE, SERVER_SIDE, JavaAssignors, RaisedInJava
 
 CASES = 2000
+SHARE_CASES = 600  # every result is compared as it is; in 2,000 there was no other difference
 ROUNDS = 8
 MOST_FOLLOW_UPS = 6
 Kafka = Mapping[str, JavaAssignors]
@@ -153,6 +158,68 @@ def test_the_coordinators_assignors(name: str, kafka: Kafka, record_property: Re
     report(f"server-side {name}", seen, record_property)
     assert seen["compared"] >= CASES
     assert not wrong, f"{len(wrong)} are wrong, the smallest:\n{min(wrong, key=len)}"
+
+
+def test_the_target_of_a_share_group_is_kafkas(kafka: Kafka, record_property: Record) -> None:
+    """Who has what, not only how much: the order of Java's hash tables decides on both sides."""
+    assignor, seen, different = Assignor(SIMPLE, RebalanceProtocol.EAGER, share_out), Counter[str](), []
+    for case in map(as_shared_target, islice(cases(assignor), SHARE_CASES)):
+        mine, theirs = ours(assignor, case), kafka["4.4.0"].assign(SERVER_SIDE[SIMPLE], case)
+        seen[
+            "homogeneous"
+            if is_homogeneous(case.members, filter(case.partitions_per_topic.get, case.partitions_per_topic))
+            else "heterogeneous"
+        ] += 1
+        if without_empty(mine) != without_empty(theirs):
+            different.append(f"{case}\nours: {shown(mine)}\nKafka: {shown(theirs)}")
+    report(SIMPLE, seen, record_property)
+    assert seen.total() == SHARE_CASES
+    assert not different, f"{len(different)} differ, the smallest:\n{min(different, key=len)}"
+
+
+def share_out(counts: Mapping[str, int], members: Mapping[str, MemberSubscription], _: Racks, /) -> Assignment:
+    """`simple` by names of topics, whose ids are those of ServerSide.java, where those without partitions have none."""
+    counts = {name: count for name, count in counts.items() if count}
+    ids = {name: uuid.UUID(int=(1 << 64) + number) for number, name in enumerate(sorted(counts), 1)}
+    names = {topic: name for name, topic in ids.items()}
+    target = simple(
+        {ids[name]: frozenset(range(count)) for name, count in counts.items()},
+        {
+            each: ShareSubscription(
+                order_of_ids(sorted({ids[name] for name in member.topics if name in ids})),
+                {ids[name]: frozenset(numbers) for name, numbers in member.owned.items() if name in ids},
+            )
+            for each, member in members.items()
+        },
+        is_homogeneous=is_homogeneous(members, counts),
+    )
+    return {each: {names[topic]: sorted(has[topic]) for topic in has} for each, has in target.items()}
+
+
+def is_homogeneous(members: Mapping[str, MemberSubscription], counts: Iterable[str]) -> bool:
+    return len({frozenset(member.topics).intersection(counts) for member in members.values()}) == 1
+
+
+def as_shared_target(case: Case) -> Case:
+    """What the coordinator has: a target assignment of partitions that exist; racks are ignored."""
+    counts = case.partitions_per_topic
+    members = {
+        each: replace(
+            member,
+            owned={
+                topic: sorted(number for number in set(numbers) if number < counts[topic])
+                for topic, numbers in member.owned.items()
+                if topic in counts
+            },
+            user_data=b"",
+        )
+        for each, member in case.members.items()
+    }
+    return Case(counts, members, {})
+
+
+def without_empty(given: Given) -> Given:
+    return {each: {topic: numbers for topic, numbers in has.items() if numbers} for each, has in given.items()}
 
 
 def as_target(case: Case) -> Case:

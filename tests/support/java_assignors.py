@@ -20,7 +20,7 @@ CLIENT_SIDE: Final = {
     "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
     "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
 }
-SERVER_SIDE: Final = {"uniform": "ServerSide$Uniform", "range": "ServerSide$Range"}
+SERVER_SIDE: Final = {"uniform": "ServerSide$Uniform", "range": "ServerSide$Range", "simple": "ServerSide$Simple"}
 
 
 class RaisedInJava(Exception):

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors.kip932 import SIMPLE, ShareSubscription, simple
+from kcoord_wire.assignors.kip932 import SIMPLE, ShareSubscription, order_of_names, simple
 from kcoord_wire.coordinator.consumer_groups.epoch_group import Target
 from kcoord_wire.coordinator.consumer_groups.epochs import Epochs, Records, described_partitions, may_assign
 from kcoord_wire.coordinator.consumer_groups.group import JOINING, LEAVING
@@ -228,9 +228,9 @@ class ShareGroups(Epochs[ShareGroup, ShareMember]):
         self.settle(group, updated)
         return updated
 
-    def _topic_ids(self, names: Iterable[str]) -> frozenset[uuid.UUID]:
-        """Return the ids of topics, of those that exist."""
-        return frozenset(topic_id for name in names if (topic_id := self.topics.id_of(name)) is not None)
+    def _topic_ids(self, names: Iterable[str]) -> list[uuid.UUID]:
+        """Return the ids of topics, of those that exist, in the order that the assignor wants."""
+        return [topic_id for name in order_of_names(names) if (topic_id := self.topics.id_of(name)) is not None]
 
     # ---- the state of partitions
 

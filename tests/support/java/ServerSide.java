@@ -1,4 +1,4 @@
-// Kafka's server-side assignors (KIP-848) behind the interface of the client-side ones, so that Assign.java runs both.
+// Kafka's server-side assignors (KIP-848, KIP-932) behind the interface of the client-side ones, so that Assign.java runs both.
 // A topic's id has its place in the alphabet as its number, so that ids sort as names do.
 
 import java.util.*;
@@ -16,6 +16,10 @@ public abstract class ServerSide implements ConsumerPartitionAssignor {
 
     public static class Range extends ServerSide {
         public Range() { super(new org.apache.kafka.coordinator.group.assignor.RangeAssignor()); }
+    }
+
+    public static class Simple extends ServerSide {
+        public Simple() { super(new org.apache.kafka.coordinator.group.assignor.SimpleAssignor()); }
     }
 
     private final PartitionAssignor assignor;
