@@ -43,6 +43,7 @@ from kcoord_wire.coordinator.consumer_groups.epochs import Epochs, Records, may_
 from kcoord_wire.coordinator.consumer_groups.group import (
     NOBODY,
     ConsumerGroup,
+    GroupState,
     Held,
     Member,
     MemberState,
