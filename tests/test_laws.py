@@ -60,10 +60,12 @@ MAY_IMPORT = {
     "coordinator.share_groups": {"kernel", "assignors", "coordinator.core", "coordinator.consumer_groups"}
     | CODEC - {"codec"},
     "coordinator.transactions": {"kernel", "coordinator.core"} | CODEC - {"codec"},
+    "coordinator.share": {"kernel", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.security": {"kernel", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.log": {"kernel", "log", "coordinator.core", "records"} | GROUND,
     "coordinator.partitions": {"kernel", "log", "coordinator.core", "records"} | GROUND,
     "coordinator.topics": {"kernel", "log", "records", "coordinator.core", "coordinator.log", "coordinator.partitions"}
+    | {"coordinator.share"}
     | CODEC - {"codec"},
     "coordinator": {
         "log",
@@ -73,6 +75,7 @@ MAY_IMPORT = {
         "coordinator.core",
         "coordinator.log",
         "coordinator.partitions",
+        "coordinator.share",
         "coordinator.share_groups",
     }
     | {"coordinator.security", "coordinator.topics", "coordinator.transactions"}
@@ -125,6 +128,7 @@ STATE_MACHINES = (
     "coordinator.consumer_groups.machine",
     "coordinator.topics.topics",
     "coordinator.transactions.machine",
+    "coordinator.share.share_machine",
     "coordinator.transaction_flow",
     "coordinator.fault_injection",
     "coordinator.security.authorization",

@@ -30,7 +30,7 @@ from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
-from kcoord_wire.coordinator.log.batches import OFFSETS_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
+from kcoord_wire.coordinator.log.batches import OFFSETS_FOLDER, SHARES, SHARES_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.coordinator.security.permissions import Permissions
@@ -257,6 +257,7 @@ class Coordinator(Inspection, Service):
     async def _serve(self, ready: Callable[[], None], stopping: asyncio.Event) -> None:
         disk = MemoryDisk() if self._data_dir is None else FileDisk(self._data_dir)
         offsets, transactions = disk.folder(OFFSETS_FOLDER), disk.folder(TRANSACTIONS_FOLDER)
+        shares = disk.folder(SHARES_FOLDER)
         disk.sync_names()
         server = Server(
             self._machine,
@@ -264,6 +265,7 @@ class Coordinator(Inspection, Service):
             self._topics,
             disk=disk,
             transactions=None if self._data_dir is None else Store(transactions, TRANSACTIONS),
+            shares=None if self._data_dir is None else Store(shares, SHARES),
             users=self._users,
             permissions=self._permissions,
             faults=self._faults,

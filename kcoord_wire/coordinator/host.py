@@ -39,6 +39,7 @@ from kcoord_wire.coordinator.core.events import (
     LogRecord,
     PendingRecord,
     RebalanceReport,
+    RecordsChanged,
     Reply,
     Request,
     Resign,
@@ -49,11 +50,16 @@ from kcoord_wire.coordinator.core.events import (
     WriteMarkers,
 )
 from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.coordinator.log.batches import SHARES
 from kcoord_wire.coordinator.log.store import Store, Sync
+from kcoord_wire.coordinator.share.share_machine import ShareMachine
+from kcoord_wire.coordinator.share.state_requests import delete_request, initialize_request
 from kcoord_wire.coordinator.topics.internal import InternalTopic
+from kcoord_wire.coordinator.topics.shared_logs import share_settings
 from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
+from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -62,6 +68,7 @@ RELOAD_MS: Final = (500, 30_000)  # first and longest pause before the log is re
 _APPENDS: Final = (Append, AppendMarker)  # a tuple is checked in a third of the time that a union takes
 _WAITING: Final = (Reply, WriteMarkers, InitializeShareState, DeleteShareState)
 _Waiting = Reply | WriteMarkers | ShareStateEffect
+_WRITERS: Final = frozenset({m.ProduceRequest, m.WriteTxnMarkersRequest, m.DeleteRecordsRequest, m.CreateTopicsRequest})
 _READERS: Final = frozenset({m.FetchRequest, m.ListOffsetsRequest, m.OffsetForLeaderEpochRequest})
 
 M = TypeVar("M", bound=LoggedMachine)
@@ -477,6 +484,8 @@ class DurableLog:
 class Host:
     """The machines of a coordinator. Who has made a request is known to its token only.
 
+    :param transactions: the log of transactional ids
+    :param shares: the log of share groups; in memory if None
     :param send: called with the token of a request and the response to it; with one of `new_token`, it is to be given
         to `TransactionFlow.answered`
     :param new_token: returns a token that no request has
@@ -485,9 +494,10 @@ class Host:
     :ivar brokers: who leads and coordinates what
     :ivar groups: the group machine with its log
     :ivar transactions: the transaction machine with its log
+    :ivar shares: the machine of share groups' records with its log
     :ivar flow: what transactions need of groups and topics
     :ivar topics: answers what is about neither
-    :ivar logs: of groups and of transactions
+    :ivar logs: of groups, of transactions and of share groups
     :ivar coordinated: the classes of requests that are for a group's coordinator or a transactional id's
     """
 
@@ -499,6 +509,7 @@ class Host:
         io: HostIO,
         *,
         transactions: Store,
+        shares: Store | None = None,
         send: Callable[[int, Any], None],
         new_token: Callable[[], int],
         report: Callable[[RebalanceReport], None],
@@ -519,6 +530,9 @@ class Host:
             brokers.transactions.partition_of,
         )
         self.transactions = Runtime(own, transactions, send, self._write_markers)
+        shared = ShareMachine(topics.shared_logs, partial(share_settings, topics.configuration), machine.config)
+        shares = shares or Store(MemoryDisk(), SHARES)
+        self.shares = Runtime(shared, shares, send)
         self.flow = TransactionFlow(
             transactions=self.transactions.submit,
             groups=self.groups.submit,
@@ -528,9 +542,10 @@ class Host:
             send=send,
             new_token=new_token,
         )
-        of_transactions = LogView(transactions, topics, topics.transactions, io, self.execute, self.submit_to_topics)
+        of_shares = LogView(shares, topics, topics.shares, io, self.execute, self.submit_to_topics)
+        of_transactions = LogView(transactions, topics, topics.transactions, io, self.execute, self._read_shares)
         of_groups = LogView(store, topics, topics.offsets, io, self.execute, self._read_transactions)
-        self._views = (of_groups, of_transactions)
+        self._views = (of_groups, of_transactions, of_shares)
         self.logs = (
             DurableLog(
                 "groups",
@@ -551,13 +566,17 @@ class Host:
                 wrote=wrote,
                 pause=pause,
             ),
+            DurableLog(
+                "shares", self.shares, io, brokers.shares.partition_of, view=of_shares, wrote=wrote, pause=pause
+            ),
         )
-        self._timed = (machine, topics, own, self.flow)
+        self._timed = (machine, topics, own, self.flow, shared)
         of_partitions = {m.WriteTxnMarkersRequest}  # if a client sends it
         self.coordinated = (machine.serves - of_partitions) | own.serves
         self._serve: dict[type, Callable[[Request, int], None]] = {  # all others are the topics'
             **dict.fromkeys(machine.serves - of_partitions, self.groups.submit),
             **dict.fromkeys(own.serves, self.transactions.submit),
+            **dict.fromkeys(shared.serves, self.shares.submit),
             m.TxnOffsetCommitRequest: self.flow.commit_offsets,
             m.ProduceRequest: self._produce,
         }
@@ -582,23 +601,46 @@ class Host:
     def _read_transactions(self, request: Request, now: int | None = None) -> None:
         """Give the topics a request that reads no groups' log that has to be read before."""
         if not self._views[1].holds(request):
+            self._read_shares(request, now)
+
+    def _read_shares(self, request: Request, now: int | None = None) -> None:
+        """Likewise, none of transactions."""
+        if not self._views[2].holds(request):
             self.submit_to_topics(request, now)
 
     def _perform_of_groups(self, effect: RebalanceReport | ShareStateEffect) -> None:
+        now = self._io.now()
         if isinstance(effect, RebalanceReport):
             self._report(effect)
-        elif isinstance(effect, InitializeShareState):  # there is nothing to initialize as long as no state is kept
-            partitions = {topic_id: frozenset(offsets) for topic_id, offsets in effect.partitions.items()}
-            self.groups.submit(ShareStateInitialized(effect.group_id, partitions), self._io.now())
+        elif isinstance(effect, InitializeShareState):
+            self.flow.ask(self.shares.submit, *initialize_request(effect), partial(self._initialized, effect), now)
         else:
-            self.groups.submit(ShareStateDeleted(effect.group_id), self._io.now())
+            self.flow.ask(self.shares.submit, *delete_request(effect), partial(self._deleted, effect), now)
+
+    def _initialized(
+        self, effect: InitializeShareState, response: m.InitializeShareGroupStateResponse, now: int
+    ) -> None:
+        """Note that the states of share partitions are in their log, or cannot be."""
+        partitions = {topic_id: frozenset(offsets) for topic_id, offsets in effect.partitions.items()}
+        codes = [each.error_code for result in response.results for each in result.partitions]
+        error = ErrorCode(next(filter(None, codes), ErrorCode.NONE))
+        self.groups.submit(ShareStateInitialized(effect.group_id, partitions, error), now)
+
+    def _deleted(self, effect: DeleteShareState, response: m.DeleteShareGroupStateResponse, now: int) -> None:
+        """Note that they are gone, or cannot be deleted; a topic that is gone has left none."""
+        codes = [each.error_code for result in response.results for each in result.partitions]
+        found = (code for code in codes if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        self.groups.submit(ShareStateDeleted(effect.group_id, ErrorCode(next(found, ErrorCode.NONE))), now)
 
     def _write_markers(self, effect: WriteMarkers) -> None:
         self.flow.write_markers(effect, self._io.now())
 
     def submit_to_topics(self, event: Event | VerifiedProduce, now: int | None = None) -> None:
         """Give the topics an event, and carry out its effects."""
-        self.execute(self.topics.handle(event, self._io.now() if now is None else now))
+        now = self._io.now() if now is None else now
+        self.execute(self.topics.handle(event, now))
+        if self.shares.machine.waits and (not isinstance(event, Request) or type(event.message) in _WRITERS):
+            self.shares.submit(RecordsChanged(), now)
 
     def execute(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the topics."""
@@ -608,6 +650,7 @@ class Host:
                 self._send(effect.token, effect.message)
             elif isinstance(effect, TopicsDeleted):
                 self.groups.submit(effect, now)
+                self.shares.submit(effect, now)
 
     # ---- time
 
@@ -623,18 +666,18 @@ class Host:
 
     def tick(self) -> None:
         """Let the machines do what is due."""
-        groups, transactions = self.logs
+        groups, transactions, shares = self.logs
         groups.tick()
         if (due := self.topics.deadline) is not None and due <= self._io.now():
             self.submit_to_topics(Tick())
         transactions.tick()
         self.flow.tick(self._io.now())
+        shares.tick()
 
     def commit(self) -> bool:
         """Begin to write what was appended; return whether a write has ended at once."""
-        groups, transactions = self.logs
-        wrote = groups.commit()
-        return transactions.commit() or wrote
+        wrote = [log.commit() for log in self.logs]
+        return any(wrote)
 
     # ---- elections
 
@@ -652,7 +695,7 @@ class Host:
         for leaders in changed:
             moved = leaders.elect()
             self.topics.catalog.raise_epochs(leaders, moved)
-            for of_log, log in zip(coordinating, self.logs, strict=True):
+            for of_log, log in zip(coordinating, self.logs[: len(coordinating)], strict=True):
                 if moved and leaders is of_log:
                     waiting += 1
                     log.move(frozenset(moved), loaded)

@@ -26,7 +26,7 @@ from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedE
 from kcoord_wire.coordinator.connection import REQUEST_ID, CachedHeartbeat, Connection, PeerLimits
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.brokers import route
-from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.core.events import ConnectionLost, Request
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.description import RebalanceLog
 from kcoord_wire.coordinator.fault_injection import Fault, FaultedExchange, Faults, Strike
@@ -94,6 +94,7 @@ class Requests:
         io: HostIO,
         *,
         transactions: Store,
+        shares: Store | None = None,
         limits: PeerLimits,
         users: Users | None = None,
         permissions: Permissions | None,
@@ -108,6 +109,7 @@ class Requests:
             topics,
             io,
             transactions=transactions,
+            shares=shares,
             send=self._send,
             new_token=self._new_token,
             report=self.rebalances.report,
@@ -234,7 +236,14 @@ class Requests:
             self._topics.wall_ahead_ms = int(time.time() * 1000) - self._clock()
         unique = str(uuid.uuid4()) if codec.api_key in _MAKE_IDS and not message.member_id else ""
         request = Request(
-            token, message, codec.version, connection.client_id, connection.client_host, unique, connection.broker
+            token,
+            message,
+            codec.version,
+            connection.client_id,
+            connection.client_host,
+            unique,
+            connection.broker,
+            id(connection),
         )
         hand_over: Callable[[Request], None] = self.host.submit
         if codec.api_key in _SASL_APIS:
@@ -304,6 +313,8 @@ class Requests:
         """A client has gone: its request stays in the group, the response is discarded."""
         if self._waiting.pop(connection.in_hand, None) is not None:
             self._topics.abandon(connection.in_hand)
+        if self.host.shares.machine.sessions:
+            self.host.shares.submit(ConnectionLost(id(connection)), self._clock())
 
     # ---- access
 

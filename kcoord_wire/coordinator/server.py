@@ -60,6 +60,7 @@ class Server:
 
     :param disk: the store's; one in memory is written at once, without another thread
     :param transactions: the log of transactional ids, on a disk of the same kind; in memory if None
+    :param shares: likewise of share groups
     :ivar metrics: what is counted
     :ivar requests: what becomes of the requests of all connections
     :ivar host: the machines
@@ -77,6 +78,7 @@ class Server:
         *,
         disk: Disk,
         transactions: Store | None = None,
+        shares: Store | None = None,
         users: Users | None = None,
         permissions: Permissions | None = None,
         faults: Faults | None = None,
@@ -93,6 +95,7 @@ class Server:
             self.metrics,
             self.scheduler,
             transactions=transactions or Store(MemoryDisk(), TRANSACTIONS),
+            shares=shares,
             limits=limits,
             users=users,
             permissions=permissions,
@@ -131,6 +134,7 @@ class Server:
             log.load(partial(loaded.set_result, None), loaded.set_exception)
             await asyncio.shield(loaded)  # what is cancelled must not be cancelled under the thread that reads
         self.brokers.has_transactions |= bool(self.host.transactions.machine.transactions)
+        self.brokers.has_shares |= bool(self.host.shares.machine.partitions)
         self.scheduler.settle()
 
     async def close(self, grace_ms: int = 1_000) -> None:

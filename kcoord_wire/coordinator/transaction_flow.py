@@ -95,7 +95,8 @@ class TransactionFlow:
         if then is not None:
             then(message, now)
 
-    def _ask(self, submit: Submit, message: Any, version: int, then: Callable[[Any, int], None], now: int) -> None:
+    def ask(self, submit: Submit, message: Any, version: int, then: Callable[[Any, int], None], now: int) -> None:
+        """Submit a request of the coordinator's own; `then` gets the answer and the time."""
         token = self._new_token()
         self._asked[token] = then
         submit(Request(token, message, version), now)
@@ -173,7 +174,7 @@ class TransactionFlow:
             then(errors, now)
 
         question = m.AddPartitionsToTxnRequest(transactions=[transaction])
-        self._ask(self._transactions, question, BATCH_ADD_FROM, answered, now)
+        self.ask(self._transactions, question, BATCH_ADD_FROM, answered, now)
 
     # ---- the end of a transaction
 
@@ -207,7 +208,7 @@ class TransactionFlow:
 
         def ask(submit: Submit, part: list[Any], then: Callable[[Any, int], None], now: int) -> None:
             message = m.WriteTxnMarkersRequest(markers=[replace(marker, topics=part)])
-            self._ask(submit, message, MARKERS_VERSION, then, now)
+            self.ask(submit, message, MARKERS_VERSION, then, now)
 
         def written(now: int) -> None:
             del self._writing[effect.transactional_id]

@@ -673,6 +673,13 @@ if TYPE_CHECKING:
         ShareGroupTargetAssignmentMetadataKey,
         ShareGroupTargetAssignmentMetadataValue,
     )
+    from kcoord_wire.messages.share_snapshot_key import (
+        ShareSnapshotKey,
+    )
+    from kcoord_wire.messages.share_snapshot_value import (
+        ShareSnapshotValue,
+        ShareSnapshotValueStateBatch,
+    )
     from kcoord_wire.messages.streams_assignment_info import (
         StreamsAssignmentInfo,
         StreamsAssignmentInfoHostNumberedPartitions,
@@ -1293,6 +1300,9 @@ __all__ = [
     "ShareGroupTargetAssignmentMemberValueTopicPartition",
     "ShareGroupTargetAssignmentMetadataKey",
     "ShareGroupTargetAssignmentMetadataValue",
+    "ShareSnapshotKey",
+    "ShareSnapshotValue",
+    "ShareSnapshotValueStateBatch",
     "StreamsAssignmentInfo",
     "StreamsAssignmentInfoHostNumberedPartitions",
     "StreamsAssignmentInfoHostPartitions",
@@ -2070,6 +2080,11 @@ if not TYPE_CHECKING:  # else a name that does not exist would have the type Any
             "share_group_target_assignment_metadata_record": (
                 "ShareGroupTargetAssignmentMetadataKey",
                 "ShareGroupTargetAssignmentMetadataValue",
+            ),
+            "share_snapshot_key": ("ShareSnapshotKey",),
+            "share_snapshot_value": (
+                "ShareSnapshotValue",
+                "ShareSnapshotValueStateBatch",
             ),
             "streams_assignment_info": (
                 "StreamsAssignmentInfo",

@@ -242,6 +242,8 @@ INDEX: tuple[tuple[str, str, str, str, int | None, str, str, tuple[int, int], tu
     ("StreamsSubscriptionInfo", "embedded/StreamsSubscriptionInfo.json", "streams_subscription_info", "data", None, "kafka", "kafka", (1, 11), (1, 0)),
     ("RequestHeader", "kafka/RequestHeader.json", "request_header", "header", None, "kafka", "kafka", (0, 2), (2, 2)),
     ("ResponseHeader", "kafka/ResponseHeader.json", "response_header", "header", None, "kafka", "kafka", (0, 1), (1, 1)),
+    ("ShareSnapshotKey", "storage/ShareSnapshotKey.json", "share_snapshot_key", "data", None, "kafka", "kafka", (0, 0), (1, 0)),
+    ("ShareSnapshotValue", "storage/ShareSnapshotValue.json", "share_snapshot_value", "data", None, "kafka", "kafka", (0, 0), (0, 0)),
     ("TransactionLogKey", "storage/TransactionLogKey.json", "transaction_log_key", "data", None, "kafka", "kafka", (0, 0), (1, 0)),
     ("TransactionLogValue", "storage/TransactionLogValue.json", "transaction_log_value", "data", None, "kafka", "kafka", (0, 1), (1, 1)),
     ("AllMembersJoinGroupRequest", "proposal/AllMembersJoinGroupRequest.json", "proposal.all_members_join_group", "request", 11, "all-members", "kafka", (0, 0), (1, 0)),

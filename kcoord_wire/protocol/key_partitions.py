@@ -1,10 +1,13 @@
-"""Which partition of an internal topic a group or a transactional id belongs to.
+"""Which partition of an internal topic a group, a transactional id or a share group's state of a partition belongs to.
 
-Source: kafka `GroupMetadataManager.partitionFor`, `TransactionStateManager.partitionFor`, `Utils.abs`.
+Source: kafka `GroupMetadataManager.partitionFor`, `TransactionStateManager.partitionFor`, `SharePartitionKey`,
+`Utils.abs`.
 """
 
 from __future__ import annotations
 
+import base64
+import uuid
 from functools import lru_cache
 from typing import Final
 
@@ -29,3 +32,23 @@ def _java_hash(key: str) -> int:
 
 
 _remembered = lru_cache(maxsize=1 << 16)(_java_hash)
+
+
+def share_state_key(group_id: str, topic_id: uuid.UUID, partition: int) -> str:
+    """Return the text that says which partition of ``__share_group_state`` has a state, and by which FindCoordinator
+    names it."""
+    return f"{group_id}:{base64.urlsafe_b64encode(topic_id.bytes).rstrip(b'=').decode()}:{partition}"
+
+
+def is_share_state_key(text: str) -> bool:
+    """Return whether a text is one that `share_state_key` returns, as Kafka checks it."""
+    try:
+        group_id, topic_id, partition = text.split(":")
+    except ValueError:
+        return False
+    if not group_id.strip() or not partition.isdecimal() or not topic_id.isascii():
+        return False
+    try:
+        return len(base64.b64decode(topic_id + "==", "-_", validate=True)) == len(uuid.UUID(int=0).bytes)
+    except ValueError:
+        return False

@@ -85,7 +85,7 @@ def test_the_coordinator_is_found(version: int, load: bool) -> None:
         (1, 1, E.NONE),
         (6, 1, E.NONE),
         (5, 2, E.INVALID_REQUEST),
-        (6, 2, E.COORDINATOR_NOT_AVAILABLE),
+        (6, 2, E.INVALID_REQUEST),
         (6, 3, E.INVALID_REQUEST),
     ],
 )
@@ -96,6 +96,21 @@ def test_groups_and_transactions_are_coordinated_here(version: int, key_type: in
     else:
         request.key = "t"
     assert (codes(Script().ask(request, version)) - {0} or {0}) == {code}
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        ("g:AAAAAAAAAAAAAAAAAAAABw:0", E.NONE),
+        ("g:00000000-0000-0000-0000-000000000007:0", E.INVALID_REQUEST),
+        (" :AAAAAAAAAAAAAAAAAAAABw:0", E.INVALID_REQUEST),
+        ("g:AAAAAAAAAAAAAAAAAAAABw:x", E.INVALID_REQUEST),
+        ("g:AAAAAAAAAAAAAAAAAAAABw", E.INVALID_REQUEST),
+    ],
+)
+def test_share_partitions_are_coordinated_here(key: str, code: E) -> None:
+    (found,) = Script().ask(m.FindCoordinatorRequest(key_type=2, coordinator_keys=[key]), 6).coordinators
+    assert (found.key, found.error_code, found.node_id) == (key, code, -1 if code else 1)
 
 
 def test_deletions_are_answered_once_they_are_in_the_log(script: Script) -> None:

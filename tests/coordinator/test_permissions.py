@@ -131,7 +131,7 @@ def test_members(request_class: Any, versions: range) -> None:
 AUTHORISED_AS = {  # in KafkaApis.scala
     "read groups": "JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP",
     "read groups, describe topics": "CONSUMER_GROUP_HEARTBEAT SHARE_GROUP_HEARTBEAT",
-    "read groups, read each of topics": "OFFSET_COMMIT",
+    "read groups, read each of topics": "OFFSET_COMMIT SHARE_FETCH SHARE_ACKNOWLEDGE",
     "delete groups, read each of topics": "OFFSET_DELETE",
     "describe groups, describe each of topics": "OFFSET_FETCH",
     "describe each of groups": "DESCRIBE_GROUPS LIST_GROUPS CONSUMER_GROUP_DESCRIBE SHARE_GROUP_DESCRIBE",
@@ -149,7 +149,10 @@ AUTHORISED_AS = {  # in KafkaApis.scala
     "describe_configs each of resources": "DESCRIBE_CONFIGS",
     "alter_configs each of resources": "ALTER_CONFIGS INCREMENTAL_ALTER_CONFIGS",
     "describe cluster": "DESCRIBE_ACLS DESCRIBE_LOG_DIRS LIST_PARTITION_REASSIGNMENTS DESCRIBE_USER_SCRAM_CREDENTIALS",
-    "alter cluster": "WRITE_TXN_MARKERS CREATE_ACLS DELETE_ACLS ALTER_USER_SCRAM_CREDENTIALS",
+    "alter cluster": (
+        "WRITE_TXN_MARKERS CREATE_ACLS DELETE_ACLS ALTER_USER_SCRAM_CREDENTIALS INITIALIZE_SHARE_GROUP_STATE "
+        "READ_SHARE_GROUP_STATE WRITE_SHARE_GROUP_STATE DELETE_SHARE_GROUP_STATE READ_SHARE_GROUP_STATE_SUMMARY"
+    ),
     "describe_configs cluster": "LIST_CONFIG_RESOURCES",
 }
 DECIDED_OTHERWISE = (
@@ -288,7 +291,14 @@ TOPIC_LISTS = [
     for path in api.parts.split()
     if api.each is not None and api.each[0] is Kind.TOPIC and api.key not in (ApiKey.METADATA, ApiKey.OFFSET_FETCH)
 ]
-IDS_FROM = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13, ApiKey.OFFSET_COMMIT: 10, ApiKey.TXN_OFFSET_COMMIT: 6}
+IDS_FROM = {
+    ApiKey.PRODUCE: 13,
+    ApiKey.FETCH: 13,
+    ApiKey.OFFSET_COMMIT: 10,
+    ApiKey.TXN_OFFSET_COMMIT: 6,
+    ApiKey.SHARE_FETCH: 0,
+    ApiKey.SHARE_ACKNOWLEDGE: 0,
+}
 
 
 def operations(of: str) -> dict[ApiKey, Operation]:
@@ -309,6 +319,7 @@ IMPLY_DESCRIBE = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.A
 REFUSED = {
     ApiKey.PRODUCE: {"base_offset": -1},
     ApiKey.FETCH: {"records": b""},
+    ApiKey.SHARE_FETCH: {"records": b""},
     ApiKey.DELETE_RECORDS: {"low_watermark": -1},
 }
 NUMBERS = ("partition", "partition_index", "index")
@@ -406,7 +417,8 @@ def test_a_group_goes_before_its_topics(api: Api, path: str) -> None:
         allowed, finish = split(request, version, EVERYTHING)
         assert allowed is None
         answer = finish(None)
-        parts = [leaf.error_code for topic in answer.topics for leaf in leaves(topic)]
+        topics = getattr(answer, "topics", None) or getattr(answer, "responses", [])
+        parts = [leaf.error_code for topic in topics for leaf in leaves(topic)]
         assert {getattr(answer, "error_code", 0), *parts} - {0} == {NO_GROUP}
 
 

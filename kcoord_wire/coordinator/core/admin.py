@@ -18,6 +18,7 @@ from kcoord_wire.coordinator.core.events import EffectCollector, Request
 from kcoord_wire.coordinator.core.groups import BaseGroup, Group, State, tombstones
 from kcoord_wire.coordinator.core.offsets import PendingOffsets
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.key_partitions import is_share_state_key
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # key types of FindCoordinator
 GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
@@ -29,14 +30,13 @@ OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KI
 def find_coordinator(
     effects: EffectCollector, brokers: Brokers, request: Request, message: m.FindCoordinatorRequest
 ) -> None:
-    """Answer FindCoordinator: the broker that leads the partition of the group or transactional id; there are no share
-    groups."""
-    if message.key_type not in (GROUP_KEY, TRANSACTION_KEY):
-        error = ErrorCode.INVALID_REQUEST
-        if message.key_type == SHARE_KEY and request.version >= apis.SHARE_GROUPS_FROM:
-            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return effects.reply(request, refusal(message, request.version, error))
-    is_group = message.key_type == GROUP_KEY
+    """Answer FindCoordinator: the broker that leads the partition of the group, transactional id or share partition."""
+    kind = message.key_type
+    if kind == SHARE_KEY and request.version >= apis.SHARE_GROUPS_FROM:
+        return _find_shares(effects, brokers, request, message)
+    if kind not in (GROUP_KEY, TRANSACTION_KEY):
+        return effects.reply(request, refusal(message, request.version, ErrorCode.INVALID_REQUEST))
+    is_group = kind == GROUP_KEY
     brokers.has_groups |= is_group
     brokers.has_transactions |= not is_group
     leaders = brokers.groups if is_group else brokers.transactions
@@ -49,12 +49,29 @@ def find_coordinator(
     return effects.reply(request, m.FindCoordinatorResponse(coordinators=found))
 
 
+def _find_shares(
+    effects: EffectCollector, brokers: Brokers, request: Request, message: m.FindCoordinatorRequest
+) -> None:
+    brokers.has_shares = True
+    found = [
+        _coordinator(key, brokers.coordinator_of(brokers.shares, key))
+        if is_share_state_key(key)
+        else _no_coordinator(key, ErrorCode.INVALID_REQUEST, "")
+        for key in message.coordinator_keys
+    ]
+    effects.reply(request, m.FindCoordinatorResponse(coordinators=found))
+
+
 def _coordinator(key: str, endpoint: Endpoint | None) -> m.FindCoordinatorResponseCoordinator:
     if endpoint is not None:
         return m.FindCoordinatorResponseCoordinator(key=key, **endpoint._asdict())
     error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return _no_coordinator(key, error, error.meaning)
+
+
+def _no_coordinator(key: str, error: ErrorCode, text: str) -> m.FindCoordinatorResponseCoordinator:
     return m.FindCoordinatorResponseCoordinator(
-        key=key, node_id=-1, host="", port=-1, error_code=error, error_message=error.meaning
+        key=key, node_id=-1, host="", port=-1, error_code=error, error_message=text
     )
 
 

@@ -39,7 +39,8 @@ from kcoord_wire.protocol.key_partitions import partition_of
 NO_LEADER: Final = -1
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+SHARES_TOPIC: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARES_TOPIC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,26 +132,35 @@ class Brokers:
     :param endpoints: of each broker
     :param offsets_partitions: of ``__consumer_offsets`` (``offsets.topic.num.partitions``)
     :param transactions_partitions: of ``__transaction_state`` (``transaction.state.log.num.partitions``)
+    :param shares_partitions: of ``__share_group_state`` (``share.coordinator.state.topic.num.partitions``)
     :ivar endpoints: may be replaced while it runs
     :ivar groups: the leaders of ``__consumer_offsets``, which coordinate groups
     :ivar transactions: likewise of ``__transaction_state``
+    :ivar shares: likewise of ``__share_group_state``
     :ivar loading: partitions of ``__consumer_offsets`` whose groups are being read from the log
     :ivar has_groups: whether a client has looked for the coordinator of a group, or the log has groups: from then on
         ``__consumer_offsets`` is among all topics, because Kafka creates it then
     :ivar has_transactions: likewise of a transactional id, and ``__transaction_state``
+    :ivar has_shares: likewise of a share partition, and ``__share_group_state``
     :ivar is_plain: whether any request may be served by the broker that receives it
     """
 
     def __init__(
-        self, endpoints: Iterable[Endpoint], *, offsets_partitions: int = 50, transactions_partitions: int = 50
+        self,
+        endpoints: Iterable[Endpoint],
+        *,
+        offsets_partitions: int = 50,
+        transactions_partitions: int = 50,
+        shares_partitions: int = 50,
     ) -> None:
         self.endpoints: list[Endpoint] = list(endpoints)
         self.loading: frozenset[int] = frozenset()
-        self.has_groups = self.has_transactions = False
+        self.has_groups = self.has_transactions = self.has_shares = False
         self.is_plain: bool = len(self.endpoints) == 1
         self._runs = [True] * len(self.endpoints)
         self.groups: Leaders = self.place(OFFSETS_TOPIC, offsets_partitions)
         self.transactions: Leaders = self.place(TRANSACTIONS_TOPIC, transactions_partitions)
+        self.shares: Leaders = self.place(SHARES_TOPIC, shares_partitions)
 
     # ---- brokers
 

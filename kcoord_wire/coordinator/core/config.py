@@ -20,7 +20,10 @@ OF_EACH_GROUP: Final = (
     "group.consumer.heartbeat.interval.ms",
     "group.consumer.session.timeout.ms",
     "group.share.assignment.interval.ms",
+    "group.share.delivery.count.limit",
     "group.share.heartbeat.interval.ms",
+    "group.share.partition.max.record.locks",
+    "group.share.record.lock.duration.ms",
     "group.share.session.timeout.ms",
 )
 """The settings that a group may have itself, without ``group.`` at the beginning."""
@@ -167,6 +170,19 @@ class GroupConfig:
         "transactional.id.expiration.ms",
         least=1,
     )
+    share_delivery_count_limit: int = setting(
+        5, "how often a record of a share group is delivered (KIP-932)", "group.share.delivery.count.limit", least=1
+    )
+    share_record_lock_duration_ms: int = setting(
+        30_000, "how long a member of a share group has a record", "group.share.record.lock.duration.ms", least=1
+    )
+    share_partition_max_record_locks: int = setting(
+        2_000,
+        "records of a partition that a share group has in flight",
+        "group.share.partition.max.record.locks",
+        least=1,
+    )
+    share_max_sessions: int = setting(2_000, "share sessions of a broker", "group.share.max.share.sessions", least=1)
 
     log_cleaner_backoff_ms: int = setting(
         15_000, "how long after a look for partitions to compact the next follows", "log.cleaner.backoff.ms", least=1

@@ -67,6 +67,7 @@ class Request:
     :ivar client_host: the peer, as Kafka writes it: ``/127.0.0.1``
     :ivar unique: text that no other request has (a random UUID), where the member has no id: its id is made of it
     :ivar broker: the broker that has received it, as `Brokers` counts them
+    :ivar connection: names the connection that it has come on
     """
 
     token: int
@@ -76,6 +77,7 @@ class Request:
     client_host: str = ""
     unique: str = ""
     broker: int = 0
+    connection: int = 0
 
 
 @dataclass(slots=True)
@@ -167,8 +169,23 @@ class ShareStateDeleted:
     error: ErrorCode = ErrorCode.NONE
 
 
-ShareStateEvent = ShareStateInitialized | ShareStateDeleted
-Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicsDeleted | ShareStateEvent
+@dataclass(slots=True)
+class ConnectionLost:
+    """A connection has ended: for the share groups, whose sessions end with it.
+
+    :ivar connection: as in `Request`
+    """
+
+    connection: int
+
+
+@dataclass(slots=True)
+class RecordsChanged:
+    """Partitions of topics have more records or fewer: for the share groups, which may wait for them."""
+
+
+ShareEvent = ShareStateInitialized | ShareStateDeleted | ConnectionLost | RecordsChanged
+Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicsDeleted | ShareEvent
 
 
 # ---- effects

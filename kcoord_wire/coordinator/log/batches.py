@@ -33,6 +33,7 @@ from kcoord_wire.records import (
     encode_transaction_record,
 )
 from kcoord_wire.records.model import MAX_INT64
+from kcoord_wire.records.share_state import decode_share_record, encode_share_record
 
 MAX_OFFSET_DELTA = (1 << 31) - 1
 
@@ -59,17 +60,28 @@ def _decode_transaction(key: bytes | None, value: bytes | None) -> LogRecord | N
     return LogRecord(*decode_transaction_record(key, value))
 
 
+def _decode_share(key: bytes | None, value: bytes | None) -> LogRecord | None:
+    record = decode_share_record(key, value)
+    return None if record is None else LogRecord(*record)
+
+
 OFFSETS: Final = RecordFormat("__consumer_offsets", encode_offsets_record, _decode_offsets)
 """Groups and committed offsets."""
 
 TRANSACTIONS: Final = RecordFormat("__transaction_state", encode_transaction_record, _decode_transaction)
 """Transactional ids."""
 
+SHARES: Final = RecordFormat("__share_group_state", encode_share_record, _decode_share)
+"""What became of the records that share groups read."""
+
 OFFSETS_FOLDER: Final = "__consumer_offsets-0"
 """The folder of the groups' log in that of a coordinator."""
 
 TRANSACTIONS_FOLDER: Final = "transactions"
 """Likewise, of the log of transactions."""
+
+SHARES_FOLDER: Final = "shares"
+"""Likewise, of the log of share groups."""
 
 
 class LogBatch(NamedTuple):

@@ -13,7 +13,7 @@ A record goes through
     archived       rejected, delivered too often, a gap, of an aborted transaction, or removed from the log: likewise
 
 Records that were fetched together have one state until a request treats them differently; from then on each has its
-own. Readers of the answers see that: what has one state is acquired as one range, else each record is its own.
+own. Readers of the answers see that: the ranges that are acquired end where what was fetched together does.
 
 Laws:
 
@@ -54,6 +54,8 @@ RENEW: Final = 4
 """The types of an acknowledgement, as requests have them."""
 
 _MIN_THROTTLE: Final = 2  # deliveries from which on fewer records are acquired at once, however low the limit is
+
+_MOST_AT_ONCE: Final = 100_000  # records of one fetch; a compressed batch may hold millions in a few bytes
 
 
 class State(enum.StrEnum):
@@ -245,6 +247,7 @@ class _Taking:
     :ivar is_strict: whether no more than `left` records may be acquired
     :ivar left: number of records
     :ivar acquired: so far
+    :ivar joins: whether the next records may lengthen the last range
     """
 
     member_id: str
@@ -252,10 +255,16 @@ class _Taking:
     is_strict: bool
     left: int
     acquired: list[Acquired]
+    joins: bool = False
 
     def take(self, first: int, last: int, delivery: _Delivery) -> None:
         delivery.acquire(self.member_id, self.until)
-        self.acquired.append(Acquired(first, last, delivery.count))
+        before = self.acquired[-1] if self.acquired and self.joins else None
+        if before is not None and before[1:] == (first - 1, delivery.count):
+            self.acquired[-1] = before._replace(last=last)
+        else:
+            self.acquired.append(Acquired(first, last, delivery.count))
+        self.joins = True
         self.left -= last - first + 1
 
 
@@ -377,6 +386,7 @@ class SharePartition:
             is_covered = wanted.first <= batch.first and batch.last <= wanted.last
             is_too_large = taking.is_strict and batch.size > taking.left
             if is_covered and batch.each is None and not is_too_large and not is_throttled:
+                taking.joins = False
                 taking.take(batch.first, batch.last, batch.whole)
                 continue
             self._acquire_each(taking, batch, wanted)
@@ -397,6 +407,7 @@ class SharePartition:
         limits = self.limits
         most = taking.left if taking.is_strict else batch.size
         count = 0
+        taking.joins = False
         for offset, delivery in batch.split().items():
             if not wanted.first <= offset <= wanted.last or delivery.state is not State.AVAILABLE:
                 continue
@@ -415,6 +426,7 @@ class SharePartition:
         first = max(fetched[0].first, self.end_offset)
         if taking.left < last - first + 1:
             last = _end_of_batch(fetched, first + taking.left - 1)
+        last = min(last, first + _MOST_AT_ONCE - 1)
         if not self._batches:
             self.start_offset = first
         self.end_offset = last + 1
@@ -431,6 +443,7 @@ class SharePartition:
         for span in _portions(fetched, Span(first, last), size):
             batch = _Batch(span.first, span.last, _Delivery())
             self._batches.append(batch)
+            taking.joins = False
             taking.take(span.first, span.last, batch.whole)
 
     def _archive_missing(self, offset: int, first: int) -> None:
@@ -639,7 +652,6 @@ class SharePartition:
 
 _NOT_FOUND: Final = "Batch record not found. The request batch offsets are not found in the cache."
 _NOT_FETCHED: Final = "Batch record not found. The {} offset in request is past acquired records."
-_NOT_COMPLETED: Final = "The record state is invalid. The acknowledgement of delivery could not be completed."
 _BATCH_NOT_ACQUIRED: Final = "The batch cannot be acknowledged. The batch is not in the acquired state."
 _OFFSET_NOT_ACQUIRED: Final = "The offset cannot be acknowledged. The offset is not acquired."
 
@@ -654,7 +666,7 @@ def _check(asked: Acknowledgement, previous: int) -> None:
     if is_wrong or (len(types) > 1 and last - first + 1 != len(types)):
         raise Refused(ErrorCode.INVALID_REQUEST)
     if first == previous:
-        raise Refused(ErrorCode.INVALID_RECORD_STATE, _NOT_COMPLETED)
+        raise Refused(ErrorCode.INVALID_RECORD_STATE, _OFFSET_NOT_ACQUIRED)
 
 
 def _check_owner(delivery: _Delivery, member_id: str, not_acquired: str, not_owner: str) -> None:

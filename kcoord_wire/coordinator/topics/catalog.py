@@ -28,6 +28,7 @@ from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.brokers import (
     EVERYWHERE,
     OFFSETS_TOPIC,
+    SHARES_TOPIC,
     TRANSACTIONS_TOPIC,
     Brokers,
     Leaders,
@@ -120,6 +121,7 @@ class Catalog:
     :param brokers: among which the leaders of partitions are chosen
     :ivar offsets: ``__consumer_offsets``
     :ivar transactions: ``__transaction_state``
+    :ivar shares: ``__share_group_state``
     :ivar changes: how often a topic was created, deleted or given more partitions
     :ivar configured: how often configs were changed of topics with a segment that may be compacted
     :ivar storage: the disk of all partitions
@@ -133,8 +135,9 @@ class Catalog:
         self.changes = self.configured = 0
         self.offsets = _internal(cluster_id, OFFSETS_TOPIC, brokers.groups)
         self.transactions = _internal(cluster_id, TRANSACTIONS_TOPIC, brokers.transactions)
+        self.shares = _internal(cluster_id, SHARES_TOPIC, brokers.shares)
         self._internal: dict[str | uuid.UUID, Topic] = {}
-        for own in (self.offsets, self.transactions):
+        for own in (self.offsets, self.transactions, self.shares):
             self._internal[own.name] = self._internal[own.id] = own
         self.open(Storage(MemoryDisk()))
 
@@ -182,7 +185,11 @@ class Catalog:
 
     def internal(self) -> list[Topic]:
         """Return the brokers' own topics, as far as Kafka would have created them by now."""
-        shown = (self.brokers.has_groups, self.offsets), (self.brokers.has_transactions, self.transactions)
+        shown = (
+            (self.brokers.has_groups, self.offsets),
+            (self.brokers.has_transactions, self.transactions),
+            (self.brokers.has_shares, self.shares),
+        )
         return [topic for is_shown, topic in shown if is_shown]
 
     @property

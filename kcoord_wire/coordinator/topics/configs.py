@@ -59,6 +59,7 @@ class Config(NamedTuple):
     :ivar most: likewise the greatest
     :ivar choices: the texts that are allowed, each of a list's; empty where any is
     :ivar broker: the broker's config that is its default, if there is one
+    :ivar form: what a text has to be like; None where it may be any
     """
 
     kind: Kind
@@ -67,7 +68,15 @@ class Config(NamedTuple):
     most: float | None = None
     choices: tuple[str, ...] = ()
     broker: str | None = None
+    form: re.Pattern[str] | None = None
 
+
+DURATION: Final = re.compile(
+    r"by_duration:P(?:(?P<days>\d+)D)?"
+    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE,
+)
+"""``by_duration:`` and a duration in ISO 8601, as ``share.auto.offset.reset`` may be."""
 
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -157,19 +166,28 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "segment.jitter.ms": "the most by which the begin of the next segment is moved, at random",
         "segment.ms": "the age at which a segment is followed by the next one",
         "unclean.leader.election.enable": "whether a replica that is not in sync may lead when no other one is left",
+        "share.auto.offset.reset": "where the first reader begins: earliest, latest, or by_duration:PnDTnHnMn.nS",
+        "share.isolation.level": "whether records of open and aborted transactions are left out: read_committed",
+        "share.renew.acknowledge.enable": "whether a member may renew the lock of a record (KIP-1222)",
         **{name.removeprefix("group."): text for name, text in texts_of(GroupConfig).items() if name in OF_EACH_GROUP},
     }
 )
 """What DescribeConfigs says of a topic's or group's config, by name."""
 
-GROUP_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
-    {
-        name.removeprefix("group."): Config(Kind.INT, default, least, broker=name)
-        for name, (default, least) in sorted(numbers_of(GroupConfig).items())
-        if name in OF_EACH_GROUP
-    }
-)
-"""Likewise, of groups (KIP-848)."""
+_OF_GROUPS: Final = {
+    name.removeprefix("group."): Config(Kind.INT, default, least, broker=name)
+    for name, (default, least) in numbers_of(GroupConfig).items()
+    if name in OF_EACH_GROUP
+} | {
+    "share.auto.offset.reset": Config(
+        Kind.STRING, "latest", form=re.compile(rf"earliest|latest|{DURATION.pattern}", re.IGNORECASE)
+    ),
+    "share.isolation.level": Config(Kind.STRING, "read_uncommitted", choices=("read_committed", "read_uncommitted")),
+    "share.renew.acknowledge.enable": Config(Kind.BOOLEAN, "true"),
+}
+
+GROUP_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(dict(sorted(_OF_GROUPS.items())))
+"""Likewise, of groups (KIP-848, KIP-932)."""
 
 BROKER_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
     {
@@ -258,6 +276,8 @@ def _wrong_value(config: Config, text: str) -> tuple[object, str] | None:
     for part in parts:
         if config.choices and part not in config.choices:
             return part, f"String must be one of: {', '.join(config.choices)}"
+        if config.form is not None and not config.form.fullmatch(part):
+            return part, "The value must be 'earliest', 'latest' or 'by_duration:<PnDTnHnMn.nS>'"
     return None
 
 

@@ -186,6 +186,14 @@ class Configuration:
             longest = min(longest, self.value(topic, "max.compaction.lag.ms"))
         return Rolling(self.value(topic, "segment.bytes"), longest)
 
+    def group_value(self, group_id: str, name: str) -> Any:
+        """Return the value that a config of a group has, in the type of its `Kind`."""
+        config = GROUP_CONFIGS[name]
+        own = self.of_group(group_id).get(name)
+        if own is None:
+            own = next((each.value for each in self._inherited(config)), config.default)
+        return read_value(config, own)
+
     def of_group(self, group_id: str) -> Mapping[str, str]:
         """Return what clients have set for a group."""
         return self._catalog.configs.get((Resource.GROUP, group_id), {})

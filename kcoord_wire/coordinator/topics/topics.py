@@ -47,12 +47,14 @@ from kcoord_wire.coordinator.topics.fetching import Fetches, Growth, list_offset
 from kcoord_wire.coordinator.topics.internal import InternalTopic
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.coordinator.topics.retention import Retention
+from kcoord_wire.coordinator.topics.shared_logs import SharedLogs
 from kcoord_wire.extras import require
 from kcoord_wire.kernel.disk import Disk, MemoryDisk
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Compression, ControlType, decode_transaction_record, group_of_key
 from kcoord_wire.records.batch import HEADER_SIZE
+from kcoord_wire.records.share_state import share_state_key_of
 
 _ACKS: Final = (-1, 0, 1)
 _MEMORY_BYTES: Final = 256 << 20
@@ -86,6 +88,8 @@ class Topics:
     :ivar transactions: ``__transaction_state``
     :ivar wall_ahead_ms: by which the machine's clock, which may be set, is ahead of the times that are passed in:
         the times of records are compared with it
+    :ivar shares: ``__share_group_state``
+    :ivar shared_logs: all partitions, as share groups read them
     :param broker_configs: what the broker was started with, by Kafka's names, for DescribeConfigs
     :raises ValueError: a topic's name or number of partitions is not allowed
     :raises MissingLibraryError: the extra ``records`` is not installed
@@ -133,6 +137,10 @@ class Topics:
         )
         self.wall_ahead_ms = 0
         self._backoff_ms = int(start.get("log.cleaner.backoff.ms", GroupConfig().log_cleaner_backoff_ms))
+        self.shares = InternalTopic(
+            self.catalog.shares, lambda key: brokers.shares.partition_of(share_state_key_of(key))
+        )
+        self.shared_logs = SharedLogs(self.catalog, self._limits)
         self._wanted = dict(topics or {})
         if own := sorted(INTERNAL_TOPICS & self._wanted.keys()):
             raise ValueError(f"topic {own[0]!r} is the brokers' own")
@@ -208,7 +216,9 @@ class Topics:
 
     def names(self) -> list[str]:
         """Return the names of all topics; the brokers' own is one of them, for Kafka's patterns match it, too."""
-        own = [self.catalog.offsets, *([self.catalog.transactions] if self.catalog.brokers.has_transactions else ())]
+        brokers = self.catalog.brokers
+        own = [self.catalog.offsets, *([self.catalog.transactions] if brokers.has_transactions else ())]
+        own += [self.catalog.shares] if brokers.has_shares else []
         return [topic.name for topic in (*self.catalog, *own)]
 
     def open(self, disk: Disk) -> None:
