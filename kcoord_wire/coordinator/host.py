@@ -572,7 +572,7 @@ class Host:
         )
         self._timed = (machine, topics, own, self.flow, shared)
         of_partitions = {m.WriteTxnMarkersRequest}  # if a client sends it
-        self.coordinated = (machine.serves - of_partitions) | own.serves
+        self.coordinated = (machine.serves - of_partitions) | own.serves | {m.DescribeShareGroupOffsetsRequest}
         self._serve: dict[type, Callable[[Request, int], None]] = {  # all others are the topics'
             **dict.fromkeys(machine.serves - of_partitions, self.groups.submit),
             **dict.fromkeys(own.serves, self.transactions.submit),

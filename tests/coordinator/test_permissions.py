@@ -131,10 +131,12 @@ def test_members(request_class: Any, versions: range) -> None:
 AUTHORISED_AS = {  # in KafkaApis.scala
     "read groups": "JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP",
     "read groups, describe topics": "CONSUMER_GROUP_HEARTBEAT SHARE_GROUP_HEARTBEAT",
-    "read groups, read each of topics": "OFFSET_COMMIT SHARE_FETCH SHARE_ACKNOWLEDGE",
-    "delete groups, read each of topics": "OFFSET_DELETE",
+    "read groups, read each of topics": "OFFSET_COMMIT SHARE_FETCH SHARE_ACKNOWLEDGE ALTER_SHARE_GROUP_OFFSETS",
+    "delete groups, read each of topics": "OFFSET_DELETE DELETE_SHARE_GROUP_OFFSETS",
     "describe groups, describe each of topics": "OFFSET_FETCH",
-    "describe each of groups": "DESCRIBE_GROUPS LIST_GROUPS CONSUMER_GROUP_DESCRIBE SHARE_GROUP_DESCRIBE",
+    "describe each of groups": (
+        "DESCRIBE_GROUPS LIST_GROUPS CONSUMER_GROUP_DESCRIBE SHARE_GROUP_DESCRIBE DESCRIBE_SHARE_GROUP_OFFSETS"
+    ),
     "delete each of groups": "DELETE_GROUPS",
     "read each of topics": "FETCH DESCRIBE_PRODUCERS",
     "describe each of topics": "LIST_OFFSETS METADATA OFFSET_FOR_LEADER_EPOCH DESCRIBE_TOPIC_PARTITIONS",
@@ -332,7 +334,8 @@ def ask(api: Api, path: str, version: int, *names: str, **fields: Any) -> Any:
     asked = []
     for name in names:
         by_id = version >= IDS_FROM.get(api.key, 99)
-        field = "topic_id" if by_id else "topic" if "topic" in get_type_hints(item) else "name"
+        known = {"topic", "topic_name"} & get_type_hints(item).keys()
+        field = "topic_id" if by_id else next(iter(known), "name")
         topic = item(**{field: IDS[name] if by_id else name}) if item is not str else name
         if partitions:
             part = item_class(item, partitions)
@@ -348,7 +351,8 @@ def named(part: Any) -> str | None:
     """The topic that a part of a request or an answer names."""
     if isinstance(part, str):
         return part
-    return getattr(part, "topic", "") or getattr(part, "name", "") or name_of(part.topic_id)
+    names = (getattr(part, field, "") for field in ("topic", "topic_name", "name"))
+    return next(filter(None, names), None) or name_of(part.topic_id)
 
 
 def leaves(part: Any) -> list[Any]:

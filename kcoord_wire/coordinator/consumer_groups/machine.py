@@ -34,6 +34,7 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import BaseGroup, Subscribed, TopicNames, group_record
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.core.regexes import CompileRegex, compile_regex
+from kcoord_wire.coordinator.share_groups.offsets import ShareOffsets
 from kcoord_wire.coordinator.share_groups.share_group import ShareGroup
 from kcoord_wire.coordinator.share_groups.share_records import replay_groups as replay_share_groups
 from kcoord_wire.coordinator.share_groups.sharing import ShareGroups
@@ -81,6 +82,9 @@ class CoordinatorMachine(GroupMachine):
         self._shares = ShareGroups(
             self.groups, topics, self.config, self._timers, self._effects, configs_of, self._delete_groups
         )
+        self._share_offsets = ShareOffsets(self.groups, topics, self._effects)
+        self._handlers[m.AlterShareGroupOffsetsRequest] = self._share_offsets.alter
+        self._handlers[m.DeleteShareGroupOffsetsRequest] = self._share_offsets.delete
         self._handlers[m.DeleteGroupsRequest] = self._shares.delete
         self._handlers[m.ShareGroupHeartbeatRequest] = self._shares.heartbeat
         self._handlers[m.ShareGroupDescribeRequest] = self._shares.describe
@@ -161,10 +165,13 @@ class CoordinatorMachine(GroupMachine):
         super()._take_in(event)
         if isinstance(event, events.ShareStateInitialized):
             self._shares.state_initialized(event)
+            self._share_offsets.initialized(event)
         elif isinstance(event, events.ShareStateDeleted):
             self._shares.state_deleted(event)
+            self._share_offsets.deleted(event)
         elif isinstance(event, events.Resign):
             self._shares.resign()
+            self._share_offsets.resign()
         elif isinstance(event, events.TopicsDeleted | events.Load):
             self._shares.forget_topics()
 

@@ -121,7 +121,18 @@ Split = tuple[Any | None, Finish | None]
 ErrorOf = Callable[[Any], ErrorCode]
 """Returns why a part of a request is refused; NONE if it is not."""
 
-_IDS: Final = ("key", "name", "topic", "topic_id", "partition", "partition_index", "index", "group_id", "producer_id")
+_IDS: Final = (
+    "key",
+    "name",
+    "topic",
+    "topic_name",
+    "topic_id",
+    "partition",
+    "partition_index",
+    "index",
+    "group_id",
+    "producer_id",
+)
 _MATCHED: Final = frozenset(
     (*_IDS, "transactional_id", "resource_type", "resource_name")
 )  # the ids of an answer's part
@@ -724,6 +735,38 @@ _ROWS: Final = (
         needs=(_ALTER_CLUSTER,),
         names="topics",
         has_blobs=True,
+    ),
+    Api(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        range(2),
+        parts="groups",
+        batch_from=0,
+        beside=_TEXT,
+        coordinator=Kind.GROUP,
+        each=_DESCRIBE_GROUP,
+        names="groups",
+    ),
+    Api(
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        range(1),
+        parts="topics=responses.partitions",
+        top=_ALL,
+        beside=_TEXT,
+        needs=(_READ_GROUP,),
+        each=_READ_TOPIC,
+        names="topics",
+        **_OF_MEMBER,
+    ),
+    Api(
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        range(1),
+        parts="topics=responses",
+        top=_ALL,
+        beside=_TEXT,
+        needs=((Kind.GROUP, Operation.DELETE),),
+        each=_READ_TOPIC,
+        names="topics",
+        **_OF_MEMBER,
     ),
 )
 

@@ -61,9 +61,12 @@ def _kind_of(name: str, item: Any, is_list: bool) -> str:
     return "partitions" if is_list and "partition" in name and item is int else "others"
 
 
+_NAMES: Final = ("topic", "name", "topic_name")  # fields with the name of a topic
+
+
 def topic_of(part: Any, name_of: NameOf) -> str | None:
     """Return the topic that a part of a request or response names, by name or id; None for an id of none."""
-    name: str | None = getattr(part, "topic", None) or getattr(part, "name", None)
+    name: str | None = next((found for field in _NAMES if (found := getattr(part, field, None))), None)
     if not name and getattr(part, "topic_id", None):
         return name_of(part.topic_id)
     return name or ""

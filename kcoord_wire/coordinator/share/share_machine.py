@@ -35,6 +35,7 @@ from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import LoggedMachine, Request
+from kcoord_wire.coordinator.share.offset_requests import OffsetRequests, SharedTopics
 from kcoord_wire.coordinator.share.sessions import CLOSES, OPENS, Partition, Session, Sessions
 from kcoord_wire.coordinator.share.share_partition import (
     REJECT,
@@ -131,7 +132,7 @@ class SharedLog(Protocol):
         """Return the offset of the first record of this time or later, or where the log ends."""
 
 
-class ShareLogs(Protocol):
+class ShareLogs(SharedTopics, Protocol):
     """The logs of all partitions."""
 
     def find(self, topic_id: uuid.UUID, index: int, broker: int) -> SharedLog:
@@ -199,6 +200,7 @@ class ShareMachine(LoggedMachine):
             m.WriteShareGroupStateRequest: states.write,
             m.DeleteShareGroupStateRequest: states.delete,
             m.ReadShareGroupStateSummaryRequest: states.read_summary,
+            m.DescribeShareGroupOffsetsRequest: OffsetRequests(self.partitions, self._effects, logs).describe,
         }
 
     @property

@@ -35,6 +35,7 @@ class Shared:
     :ivar partition: topic id and number
     :ivar records: what became of its records
     :ivar is_started: whether it has a start offset
+    :ivar is_kept: whether the log has that
     :ivar state_epoch: rises when its state is set from outside
     :ivar snapshot_epoch: number of the last record in the log; -1 for none
     :ivar leader_epoch: that the log has
@@ -53,26 +54,28 @@ class Shared:
     leader_epoch: int = 0
     written: int = 0
     timer: Timer | None = None
+    is_kept: bool = False
 
     @property
     def start_offset(self) -> int:
-        """Where it begins; `NO_START` if that is not known yet."""
-        return self.records.start_offset if self.is_started else NO_START
+        """Where it begins; `NO_START` if the log does not say it yet."""
+        return self.records.start_offset if self.is_kept else NO_START
 
     @property
     def done(self) -> int:
         """Number of records from there on that are done with; -1 likewise."""
-        return self.records.done if self.is_started else NO_START
+        return self.records.done if self.is_kept else NO_START
 
     def begin(self, start_offset: int) -> None:
         """Forget all records, and begin at an offset; with `NO_START` at the one that the next fetch finds."""
-        self.is_started = start_offset > NO_START
+        self.is_started = self.is_kept = start_offset > NO_START
         self.records.reset(max(start_offset, 0))
 
     def record(self, now: int) -> LogRecord:
         """Return the record of its state."""
         topic_id, index = self.partition
         self.snapshot_epoch += 1
+        self.is_kept = self.is_started
         value = m.ShareSnapshotValue(
             snapshot_epoch=self.snapshot_epoch,
             state_epoch=self.state_epoch,
@@ -105,6 +108,7 @@ class Shared:
             value.state_epoch,
             value.snapshot_epoch,
             value.leader_epoch,
+            is_kept=value.start_offset != NO_START,
         )
         shared.records.restore(
             max(value.start_offset, 0),

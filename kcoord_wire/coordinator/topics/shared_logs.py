@@ -95,6 +95,21 @@ class SharedLogs:
         topic = self._catalog.with_id(topic_id)
         return topic is not None and 0 <= index < len(topic.logs)
 
+    def id_of(self, name: str) -> uuid.UUID | None:
+        """See `SharedTopics`."""
+        topic = self._catalog.named(name)
+        return None if topic is None else topic.id
+
+    def name_of(self, topic_id: uuid.UUID) -> str | None:
+        """See `SharedTopics`."""
+        topic = self._catalog.with_id(topic_id)
+        return None if topic is None else topic.name
+
+    def end_of(self, topic_id: uuid.UUID, index: int) -> int | None:
+        """See `SharedTopics`."""
+        topic = self._catalog.with_id(topic_id)
+        return None if topic is None or not self.has(topic_id, index) else topic.logs[index].end_offset
+
     def leader(self, topic_id: uuid.UUID, index: int) -> tuple[Endpoint, int] | None:
         """See `ShareLogs`."""
         topic = self._catalog.with_id(topic_id)
