@@ -193,3 +193,23 @@ def test_tasks_of_a_streams_group_have_owners_and_pauses() -> None:
     [dead] = [row for row in found.findings if row.detector == "dead_member"]
     assert "died" in dead.text
     assert dead.subject == "two-StreamThread-1-consumer"
+
+
+@pytest.mark.parametrize("name", ["share-java", "streams-java"])
+def test_the_brokers_log_has_the_same_epochs(name: str) -> None:
+    """The log has more causes (a topic's hash), and does not show why a member is gone."""
+    [wire] = analyze([RECORDINGS / f"{name}.kcrec"]).histories
+    [log] = analyze([RECORDINGS / f"{name}.offsets"]).histories
+    assert log.group.protocol_type == wire.group.protocol_type == name.partition("-")[0]
+    # A streams group answers the first join with epoch 1, before it has one.
+    seen = [row for row in wire.rebalances if row.generation_id is not None][1:]
+    begun = {row.generation_id: row for row in log.rebalances}
+    assert {2, *(row.generation_id for row in seen), seen[-1].generation_id + 1} == set(begun)
+    later = seen[1:]
+    assert all(abs(begun[row.generation_id].started_ns - row.started_ns) < 2_000_000_000 for row in later)
+    gone = {Cause.SESSION_EXPIRED: Cause.MEMBER_LEFT}
+    assert [begun[row.generation_id].cause for row in later] == [gone.get(row.cause, row.cause) for row in later]
+    assert [begun[row.generation_id].client_id for row in seen] == [row.client_id for row in seen]
+    spans = [{(row.topic, row.partition, row.client_id) for row in each.ownership} for each in (wire, log)]
+    assert spans[0] == spans[1]
+    assert len(spans[0]) > 8

@@ -1,4 +1,5 @@
-"""Histories of groups of the newer consumer protocol (KIP-848) from records 3 to 8 and 16.
+"""Histories of groups whose coordinator assigns: KIP-848 from records 3 to 8 and 16, share groups (KIP-932) from 10 to
+15, streams groups (KIP-1071) from 17 to 23.
 
 What the group should become (epoch, target assignment) and what each member has (its epoch, what it holds, what it
 still has to revoke) are separate records, written as they change. So a rebalance is recorded completely: an epoch
@@ -10,8 +11,11 @@ Laws:
 * A rebalance is an epoch; its cause is what the records since the epoch before say about members and topics.
 * A member holds what it is assigned and what it still has to revoke. A static one that is away for a while (member
   epoch -2) holds nothing, and the group does not wait for it.
-* A topic gets its name from a record (ConsumerGroupPartitionMetadata until Kafka 4.0, OffsetCommit with topic ids), or
-  where subscriptions leave one name for one id (`infer_topic_names`), else ``id:`` and the id in hex.
+* A partition of a streams group is an active task, with the subtopology in place of the topic. Members of a share group
+  have partitions together, and give none up.
+* A topic gets its name from a record (ConsumerGroupPartitionMetadata until Kafka 4.0, OffsetCommit with topic ids,
+  ShareGroupStatePartitionMetadata), or where subscriptions leave one name for one id (`infer_topic_names`); else
+  ``id:`` and the id in hex.
 
 Source: KIP-848; kafka/group-coordinator `GroupCoordinatorRecordHelpers.java`, `ConsumerGroup.java`, `MemberState.java`.
 """
@@ -27,11 +31,12 @@ from kcoord_wire.forensics.history import Place, identity_of, removed_members
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, MemberLife, Rebalance
 from kcoord_wire.forensics.records.classic import host_of
 from kcoord_wire.forensics.records.ledger import Departed, Entry, Explanation, Ledger, explain_departures
-from kcoord_wire.protocol.wording import listed, only
+from kcoord_wire.protocol.wording import counted, listed, only
 
+_PROTOCOLS: Final = {"ConsumerGroup": "consumer", "ShareGroup": "share", "StreamsGroup": "streams"}
 _AWAY: Final = -2  # member epoch of a static member that has left for a while
 _FIRST: Final = 2  # the epoch with which groups begin since Kafka 4.3 (KAFKA-20268), by one member; before it was 1
-_STABLE: Final = 0  # member state: it has nothing to revoke or to wait for
+_STABLE: Final = {"consumer": 0, "share": 0, "streams": 1}  # member state: nothing to revoke or to wait for
 _FENCED: Final = 0.9  # its session may have run out at the same time
 _TOPICS: Final = 4  # changes of topics in a sentence
 _NO_NAMES: Final = "{} topic id{s} without a name: no record has it."
@@ -45,7 +50,7 @@ class _Member:
     :ivar regex: pattern it subscribes to
     :ivar assignor: server assignor it asks for
     :ivar epoch: its epoch
-    :ivar state: its state, `_STABLE` or another
+    :ivar state: its state, as the record numbers it; 0 before the first
     :ivar held: what it is assigned and what it still has to revoke
     :ivar revoking_ns: since when it has something to revoke; None where it has nothing
     :ivar target: its part of the target assignment
@@ -55,7 +60,7 @@ class _Member:
     regex: str = ""
     assignor: str | None = None
     epoch: int = 0
-    state: int = _STABLE
+    state: int = 0
     held: frozenset[Place] = frozenset()
     revoking_ns: int | None = None
     target: frozenset[Place] = frozenset()
@@ -96,7 +101,13 @@ class _Changes:
         return 1.0 if sum(map(bool, kinds)) == 1 else 0.8
 
 
-class ConsumerRecords:
+def protocol_and_part(kind: str) -> tuple[str, str]:
+    """Return the protocol type of a record of such a group, and what it is of the group: ``share``, ``Metadata``."""
+    name, _, part = kind.partition("Group")
+    return _PROTOCOLS[f"{name}Group"], part
+
+
+class EpochRecords:
     """Reads the records of one group, in their order, into its ledger.
 
     :ivar epoch: of the group; None before the first one
@@ -116,18 +127,24 @@ class ConsumerRecords:
         self._hash = 0
         self._changes = _Changes()
         self._reached: list[tuple[int, str]] = []  # who reached the epoch of the open rebalance, and when
+        self._protocol = "consumer"
+        self._initialized: dict[str, int] = {}  # partitions of topics with a share state
+        self._topology = -1
         self._readers: dict[str, Callable[[Entry, Any, Any], None]] = {
-            "ConsumerGroupMetadata": self._read_epoch,
-            "ConsumerGroupPartitionMetadata": self._read_topics,
-            "ConsumerGroupMemberMetadata": self._read_member,
-            "ConsumerGroupTargetAssignmentMetadata": self._read_target_epoch,
-            "ConsumerGroupTargetAssignmentMember": self._read_target,
-            "ConsumerGroupCurrentMemberAssignment": self._read_current,
-            "ConsumerGroupRegularExpression": self._read_pattern,
+            "Metadata": self._read_epoch,
+            "PartitionMetadata": self._read_topics,
+            "MemberMetadata": self._read_member,
+            "TargetAssignmentMetadata": self._read_target_epoch,
+            "TargetAssignmentMember": self._read_target,
+            "CurrentMemberAssignment": self._read_current,
+            "RegularExpression": self._read_pattern,
+            "StatePartitionMetadata": self._read_share_states,
+            "Topology": self._read_topology,
         }
 
     def read(self, entry: Entry) -> None:
-        self._readers[entry.record.kind](entry, entry.record.key, entry.record.value)
+        self._protocol, part = protocol_and_part(entry.record.kind)
+        self._readers[part](entry, entry.record.key, entry.record.value)
         self._close_if_reached(entry)
 
     def adopt(self, generation: int | None) -> None:
@@ -154,6 +171,8 @@ class ConsumerRecords:
         self._members.clear()
         self._counts.clear()
         self._patterns.clear()
+        self._initialized.clear()
+        self._topology = -1
         self._changes = _Changes()
         self._ledger.abandon()
         self._hash = 0
@@ -165,11 +184,12 @@ class ConsumerRecords:
         if value is None:
             self._remove(entry, key.member_id)
             return
-        names = tuple(sorted(set(value.subscribed_topic_names)))
-        regex, assignor = value.subscribed_topic_regex or "", value.server_assignor or None
+        names = tuple(sorted(set(getattr(value, "subscribed_topic_names", ()))))  # streams: the topology has them
+        regex = getattr(value, "subscribed_topic_regex", None) or ""
+        assignor = getattr(value, "server_assignor", None) or None
         topics = sorted({*names, *self._patterns.get(regex, ())})
         life = self._ledger.see(entry.at, self._life(entry, key.member_id, value, topics))
-        self._ledger.protocol_type = "consumer"
+        self._ledger.protocol_type = self._protocol
         member = self._members.get(key.member_id)
         if member is None:
             self._members[key.member_id] = _Member(names, regex, assignor)
@@ -185,22 +205,24 @@ class ConsumerRecords:
         member.names, member.regex, member.assignor = names, regex, assignor
 
     def _life(self, entry: Entry, member_id: str, value: Any, topics: list[str]) -> MemberLife:
-        classic = value.classic_member_metadata
+        classic = getattr(value, "classic_member_metadata", None)
+        assignor = getattr(value, "server_assignor", None)
+        rebalance_ms = getattr(value, "rebalance_timeout_ms", -1)
         supported = [] if classic is None else [protocol.name for protocol in classic.supported_protocols]
         return MemberLife(
             group_id=self._ledger.group_id,
             member_id=member_id,
-            instance_id=value.instance_id or None,
+            instance_id=getattr(value, "instance_id", None) or None,
             client_id=value.client_id,
             client_host=host_of(value.client_host),
             joined_ns=entry.at,
             last_seen_ns=entry.at,
             last_generation_id=self.epoch,
             session_timeout_ms=None if classic is None else classic.session_timeout_ms,
-            rebalance_timeout_ms=None if value.rebalance_timeout_ms < 0 else value.rebalance_timeout_ms,
-            assignors=supported or ([value.server_assignor] if value.server_assignor else []),
+            rebalance_timeout_ms=None if rebalance_ms < 0 else rebalance_ms,
+            assignors=supported or ([assignor] if assignor else []),
             topics=topics,
-            protocol="consumer" if classic is None else "classic",
+            protocol=self._protocol if classic is None else "classic",
         )
 
     def _note_new(self, entry: Entry, life: MemberLife) -> None:
@@ -258,6 +280,22 @@ class ConsumerRecords:
         if before is not None and before != topics:
             self._note_topic(entry, f"{pattern} matches {', '.join(topics) or 'nothing'}")
 
+    def _read_share_states(self, entry: Entry, _key: Any, value: Any) -> None:
+        """Partitions are assigned once their share state is initialized."""
+        before, self._initialized = self._initialized, {}
+        if value is None:
+            return
+        now = self._initialized = {item.topic_name: len(item.partitions) for item in value.initialized_topics}
+        for topic, partitions in now.items():
+            if partitions > before.get(topic, 0):
+                new = counted(partitions - before.get(topic, 0), "partition")
+                self._note_topic(entry, f"the share state of {new} of {topic} is initialized")
+
+    def _read_topology(self, entry: Entry, _key: Any, value: Any) -> None:
+        before, self._topology = self._topology, -1 if value is None else value.epoch
+        if value is not None and 0 <= before != value.epoch:
+            self._note_topic(entry, f"the topology has the epoch {value.epoch} and had {before}")
+
     def _note_topic(self, entry: Entry, text: str) -> None:
         self._changes.topics.append(text)
         self._changes.evidence.append(entry.evidence(text))
@@ -279,7 +317,7 @@ class ConsumerRecords:
     def _read_target(self, _entry: Entry, key: Any, value: Any) -> None:
         member = self._members.get(key.member_id)
         if member is not None:
-            member.target = frozenset() if value is None else self._places(value.topic_partitions)
+            member.target = frozenset() if value is None else self._places(value, "topic_partitions", "active_tasks")
 
     def _read_current(self, entry: Entry, key: Any, value: Any) -> None:
         if value is None:
@@ -289,8 +327,9 @@ class ConsumerRecords:
         # setdefault: the member's own record may have been compacted away.
         member = self._members.setdefault(key.member_id, _Member())
         was, member.epoch, member.state = member.epoch, value.member_epoch, value.state
-        self._note_revoking(entry, key.member_id, member, bool(value.partitions_pending_revocation))
-        member.held = self._places(value.assigned_partitions) | self._places(value.partitions_pending_revocation)
+        revoking = self._places(value, "partitions_pending_revocation", "active_tasks_pending_revocation")
+        self._note_revoking(entry, key.member_id, member, bool(revoking))
+        member.held = self._places(value, "assigned_partitions", "active_tasks") | revoking
         self._hold(entry, key.member_id, member)
         life = self._ledger.members.get(key.member_id)
         if life is not None:
@@ -335,12 +374,15 @@ class ConsumerRecords:
         for place in sorted(holds):
             ledger.give(entry.at, place, member_id, member.epoch if member.epoch > 0 else self.epoch or 0)
 
-    def _places(self, topics: Any) -> frozenset[Place]:
-        return frozenset(
-            (self._names.get(item.topic_id.bytes) or f"id:{item.topic_id.hex}", partition)
-            for item in topics
-            for partition in item.partitions
-        )
+    def _places(self, value: Any, *fields: str) -> frozenset[Place]:
+        """Return the partitions, or tasks, that the first of these fields has which the record has; none for none."""
+        items = next((getattr(value, name) for name in fields if hasattr(value, name)), ())
+        return frozenset((self._label(item), partition) for item in items for partition in item.partitions)
+
+    def _label(self, item: Any) -> str:
+        if self._protocol == "streams":
+            return str(item.subtopology_id)
+        return self._names.get(item.topic_id.bytes) or f"id:{item.topic_id.hex}"
 
     # ---- epochs
 
@@ -354,7 +396,7 @@ class ConsumerRecords:
             return
         last, self.epoch = self.epoch, value.epoch
         ledger, changes = self._ledger, self._changes
-        ledger.protocol_type = "consumer"
+        ledger.protocol_type = self._protocol
         if is_hash_new and not (changes.new or changes.gone or changes.subscribed or changes.topics):
             changes.topics.append("the hash of the subscribed topics' partitions has changed")
         rebalance = self._rebalance(entry, last, value.epoch)
@@ -382,7 +424,7 @@ class ConsumerRecords:
             detail=found.detail,
             confidence=found.confidence,
             evidence=[*changes.evidence, entry.evidence(f"epoch {epoch}")],
-            protocol_type="consumer",
+            protocol_type=self._protocol,
             assignor=only(assignors),
             cooperative=True,
             members_before=len(self._members) - len(changes.new) + len(gone),
@@ -396,7 +438,7 @@ class ConsumerRecords:
         if rebalance is None or rebalance.joined_ns is None:
             return
         for member in self._members.values():
-            is_there = (member.epoch, member.state) == (rebalance.generation_id, _STABLE)
+            is_there = (member.epoch, member.state) == (rebalance.generation_id, _STABLE[self._protocol])
             if member.epoch != _AWAY and not (is_there and member.held == member.target):
                 return
         ledger.close(entry.at, "stable")
@@ -453,9 +495,10 @@ def infer_topic_names(entries: Sequence[Entry], names: dict[bytes, str]) -> None
         kind, key, value = entry.record.kind, entry.record.key, entry.record.value
         if value is None:
             continue
-        if kind == "ConsumerGroupMemberMetadata":
-            subscribed[key.member_id] = set() if value.subscribed_topic_regex else {*value.subscribed_topic_names}
-        elif kind == "ConsumerGroupTargetAssignmentMember":
+        if kind in ("ConsumerGroupMemberMetadata", "ShareGroupMemberMetadata"):
+            is_pattern = getattr(value, "subscribed_topic_regex", None)
+            subscribed[key.member_id] = set() if is_pattern else {*value.subscribed_topic_names}
+        elif kind in ("ConsumerGroupTargetAssignmentMember", "ShareGroupTargetAssignmentMember"):
             unnamed = {item.topic_id.bytes for item in value.topic_partitions} - names.keys()
             left = subscribed.get(key.member_id, set()) - set(names.values())
             if len(unnamed) == len(left) == 1:

@@ -50,20 +50,16 @@ from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.history import Place
 from kcoord_wire.forensics.model import CommitRow, GroupHistory
 from kcoord_wire.forensics.records.classic import ClassicRecords
-from kcoord_wire.forensics.records.kip848 import ConsumerRecords, infer_topic_names
+from kcoord_wire.forensics.records.kip848 import EpochRecords, infer_topic_names, protocol_and_part
 from kcoord_wire.forensics.records.ledger import CommitTimes, Entry, Ledger
 from kcoord_wire.records import decode_offsets_record
 
 _MINUTE_NS: Final = 60_000_000_000
 _COMMIT: Final = "OffsetCommit"
 _CLASSIC: Final = "GroupMetadata"
-_PARTITION_METADATA: Final = "ConsumerGroupPartitionMetadata"
-_CONSUMER: Final = "ConsumerGroupMetadata"
-_TYPES: Final = {**dict.fromkeys(range(9, 16), "share"), **dict.fromkeys(range(17, 24), "streams")}
-_TYPE_SIZE: Final = 2  # bytes of the record type, with which a key begins; the group's name and its size follow
-_UNREAD: Final = {
-    "share": "{} record{s} of a share group: not read.",
-    "streams": "{} record{s} of a streams group: not read.",
+_NAMING: Final = {  # kinds of records with topics by id and name, and the fields that have them
+    "ConsumerGroupPartitionMetadata": ("topics",),
+    "ShareGroupStatePartitionMetadata": ("initializing_topics", "initialized_topics", "deleting_topics"),
 }
 _BAD: Final = "{} record{s} whose value could not be read."
 _FORGOTTEN: Final = "{} committed offset{s} forgotten: expired or deleted, the log does not show which."
@@ -81,7 +77,7 @@ _NO_GROUP: Final = ("Only offsets are in the log: the group has no members there
 
 
 class RecordKey(NamedTuple):
-    """A record key: its kind as `OffsetsRecord` has it, ``share`` or ``streams``, or empty where it is torn.
+    """A record key: its kind as `OffsetsRecord` has it, or empty where it is torn.
 
     :ivar number: the record type of a commit
     """
@@ -99,7 +95,7 @@ class RecordKey(NamedTuple):
     @property
     def is_read(self) -> bool:
         """Whether it is of a record that describes a group of a protocol that is read."""
-        return self.group is not None and not self.is_commit and self.kind not in _UNREAD
+        return self.group is not None and not self.is_commit
 
 
 TORN: Final = RecordKey("", None)
@@ -152,12 +148,8 @@ def log_histories(records: pa.Table) -> list[GroupHistory]:
     groups = [LogGroup(name) for name in names.dictionary.to_pylist()]
     for span in _grouped(index, ["group"], [("time", "min"), ("time", "max")]):
         groups[span["group"]].span = (span["time_min"], span["time_max"])
-    for unread, note in _UNREAD.items():
-        for item in _grouped(index.filter(pc.equal(kind, unread)), ["group"], [("time", "count")]):
-            groups[item["group"]].notes[note] += item["time_count"]
     is_commit = pc.is_in(kind, pa.array([_COMMIT, f"Legacy{_COMMIT}"]))
-    is_read = pc.and_not(pc.invert(is_commit), pc.is_in(kind, pa.array(list(_UNREAD))))
-    _read_records(rows, index.filter(is_read), groups)
+    _read_records(rows, index.filter(pc.invert(is_commit)), groups)
     _count_commits(rows, index.filter(is_commit), keys, groups)
     return [group.history() for group in sorted(groups, key=lambda group: group.name)]
 
@@ -193,8 +185,9 @@ class LogGroup:
             return
         at = max(time_ns, self.entries[-1].at) if self.entries else time_ns
         self.entries.append(Entry(at, source, offset, record))
-        if record.kind == _PARTITION_METADATA and record.value is not None:
-            self.names.update((item.topic_id.bytes, item.topic_name) for item in record.value.topics)
+        if record.value is not None and record.kind in _NAMING:
+            topics = [item for name in _NAMING[record.kind] for item in getattr(record.value, name)]
+            self.names.update((item.topic_id.bytes, item.topic_name) for item in topics)
 
     def history(self) -> GroupHistory:
         """The tables so far, without findings."""
@@ -213,7 +206,7 @@ class LogGroup:
 
 
 class _BothProtocols:
-    """Reads the records of a group that may change from one protocol to the other.
+    """Reads the records of a group that may change from the classic protocol to KIP-848, and back.
 
     A tombstone of the group's record means that the group was deleted, unless a record of the other protocol follows at
     the same moment: then the group was converted.
@@ -224,11 +217,11 @@ class _BothProtocols:
     def __init__(self, ledger: Ledger, names: Mapping[bytes, str]) -> None:
         self.blind: tuple[str, ...] = ()
         self._ledger = ledger
-        self._classic, self._consumer = ClassicRecords(ledger), ConsumerRecords(ledger, names)
+        self._classic, self._consumer = ClassicRecords(ledger), EpochRecords(ledger, names)
 
     def read(self, entry: Entry, following: Entry | None) -> None:
         is_classic = entry.record.kind == _CLASSIC
-        if entry.record.is_tombstone and entry.record.kind in (_CLASSIC, _CONSUMER):
+        if entry.record.is_tombstone and (is_classic or protocol_and_part(entry.record.kind)[1] == "Metadata"):
             is_converted = (
                 following is not None
                 and following.at == entry.at
@@ -305,14 +298,6 @@ def _encoded(keys: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
 
 def read_key(key: bytes) -> RecordKey:
     """Return what a record key says; `TORN` for one that cannot be read, and for a record type of no group."""
-    unread = _TYPES.get(int.from_bytes(key[:_TYPE_SIZE], "big"))
-    if unread is not None:
-        start = 2 * _TYPE_SIZE
-        end = start + int.from_bytes(key[_TYPE_SIZE:start], "big", signed=True)
-        try:
-            return RecordKey(unread, key[start:end].decode()) if start <= end <= len(key) else TORN
-        except UnicodeDecodeError:
-            return TORN
     try:
         record = decode_offsets_record(key, None)
     except DecodeError:
