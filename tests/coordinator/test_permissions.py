@@ -274,6 +274,23 @@ def test_consumer_groups_are_described_with_their_topics(ask_for_operations: boo
     assert (groups[1].authorized_operations > 0) == ask_for_operations
 
 
+def test_share_groups_are_described_with_their_topics() -> None:
+    allowed, finish = split(m.ShareGroupDescribeRequest(group_ids=["x", "billing", "billing-2"]), 1)
+    assert allowed.group_ids == ["billing", "billing-2"]
+
+    def group(name: str, topic: str) -> m.ShareGroupDescribeResponseDescribedGroup:
+        held = m.ShareGroupDescribeResponseAssignment(
+            topic_partitions=[m.ShareGroupDescribeResponseTopicPartitions(topic_name=topic, partitions=[0])]
+        )
+        members = [m.ShareGroupDescribeResponseMember(member_id="a", assignment=held)]
+        return m.ShareGroupDescribeResponseDescribedGroup(group_id=name, members=members)
+
+    answer = m.ShareGroupDescribeResponse(groups=[group("billing", "orders"), group("billing-2", "secret")])
+    groups = finish(answer).groups
+    assert [(part.group_id, part.error_code) for part in groups] == [("x", NO_GROUP), ("billing", 0), ("billing-2", 29)]
+    assert [len(part.members) for part in groups] == [0, 1, 0]
+
+
 def test_list_groups_leaves_out() -> None:
     allowed, finish = split(m.ListGroupsRequest(states_filter=["Stable"]), 4)
     assert allowed.states_filter == ["Stable"]
