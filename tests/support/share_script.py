@@ -108,5 +108,6 @@ class ShareScript(Script):
         """The same coordinator after a restart, from its log."""
         script = ShareScript(self.config, self.now, self.group_id, load=False)
         script.topics.known = dict(self.topics.known)
+        script.log = [self.records]
         script.do(Load(self.records))
         return script

@@ -130,7 +130,8 @@ class ShareGroup(EpochGroup[ShareMember]):
     @property
     def is_incomplete(self) -> bool:
         """Whether another assignment is certain to follow."""
-        return self.epoch > self.assignment_epoch or bool(self.initializing) or self.has_unassigned
+        is_waiting = any(coming.name in self.named for coming in self.initializing.values())
+        return self.epoch > self.assignment_epoch or is_waiting or self.has_unassigned
 
     @property
     def has_unassigned(self) -> bool:
