@@ -107,7 +107,7 @@ class Card {
     this.badge.textContent = this.kind;
     this.badge.className = `badge ${group.is_settled ? "info" : group.state === "Empty" ? "" : "warning"}`;
     listTo(this.facts, [
-      isNew ? `KIP-848, epoch ${group.generation_id}, assignment epoch ${group.assignment_epoch}` : `generation ${group.generation_id}`,
+      isNew ? `${group.protocol_type === "share" ? "share group" : "KIP-848"}, epoch ${group.generation_id}, assignment epoch ${group.assignment_epoch}` : `generation ${group.generation_id}`,
       group.protocol && cut(group.protocol), counted(group.members.length, "member"),
       group.joining.length ? `${counted(group.joining.length, "member id")} given out and not used` : "",
       `${counted(this.rebalances.length, "rebalance")} seen`,

@@ -125,7 +125,7 @@ def accepts_late_commits(patch: Patch) -> None:
 
 
 def silent_members_stay(patch: Patch) -> None:
-    patch.setattr(Progress, "_expired", lambda *_: None)
+    patch.setattr(Progress, "expired", lambda *_: None)
 
 
 def late_members_stay(patch: Patch) -> None:
