@@ -221,17 +221,23 @@ def left_in(paths: Sequence[Path]) -> dict[str, Left]:
     return {name: left for name, left in groups.items() if left.members}
 
 
-def test_we_go_on_with_kafkas_log(played: Played, tmp_path: Path) -> None:
-    """The same groups, epochs and assignments; a member that is done gets its epoch again, and no new one begins."""
-    logs = played.kafka_logs["consumer"]
+def take_over(played: Played, settings: str, folder: Path) -> Sequence[Path]:
+    """Make a data folder of our coordinator of what Kafka has written; its segments."""
+    logs = played.kafka_logs[settings]
     topics = kafkas_topics(logs[0].parent.parent)
     known = KnownTopics({name: KnownTopic(topics.ids[name], {}, [0] * count) for name, count in TOPICS.items()})
-    journal = Journal(FolderDisk(tmp_path))
+    journal = Journal(FolderDisk(folder))
     journal.begin(known)
     journal.close()
-    (tmp_path / "__consumer_offsets-0").mkdir()
+    (folder / "__consumer_offsets-0").mkdir()
     for path in logs:
-        shutil.copy(path, tmp_path / "__consumer_offsets-0")
+        shutil.copy(path, folder / "__consumer_offsets-0")
+    return logs
+
+
+def test_we_go_on_with_kafkas_log(played: Played, tmp_path: Path) -> None:
+    """The same groups, epochs and assignments; a member that is done gets its epoch again, and no new one begins."""
+    logs = take_over(played, "consumer", tmp_path)
     expected = left_in(logs)
     assert len(expected) > 10
     config = GroupConfig.from_properties(SETTINGS["consumer"])
@@ -262,7 +268,11 @@ EPOCHS = ("group", "assignment")
 
 
 def _held(assignment: kw.ConsumerGroupDescribeResponseAssignment) -> dict[uuid.UUID, list[int]]:
-    return {part.topic_id: part.partitions for part in assignment.topic_partitions}
+    return _by_id(assignment.topic_partitions)
+
+
+def _by_id(parts: Iterable[Any]) -> dict[uuid.UUID, list[int]]:
+    return {part.topic_id: sorted(part.partitions) for part in parts}
 
 
 def _is_settled(left: Left) -> bool:
@@ -277,3 +287,36 @@ def _is_settled(left: Left) -> bool:
         and value.server_assignor is None
         for value in left.subscribed.values()
     )
+
+
+def test_we_go_on_with_kafkas_share_groups(played: Played, tmp_path: Path) -> None:
+    """The same members, epochs and partitions; no epoch begins with the next heartbeats of a group that is complete."""
+    epochs: dict[str, int] = {}
+    members: dict[str, dict[str, Any]] = defaultdict(dict)
+    for record in records(take_over(played, "share", tmp_path)):
+        key, value = record.key, record.value
+        if isinstance(key, kw.ShareGroupMetadataKey):
+            epochs[key.group_id] = 0 if value is None else value.epoch
+        elif isinstance(key, kw.ShareGroupCurrentMemberAssignmentKey):
+            members[key.group_id].pop(key.member_id, None)
+            if value is not None:
+                members[key.group_id][key.member_id] = value.member_epoch, _by_id(value.assigned_partitions)
+    config = GroupConfig.from_properties(SETTINGS["share"])
+    settled = 0
+    with Coordinator(topics=TOPICS, config=config, data_dir=tmp_path) as coordinator, Wire(coordinator.address) as wire:
+        for group_id in (name for name, epoch in epochs.items() if epoch):
+            (group,) = wire.call(kw.ShareGroupDescribeRequest(group_ids=[group_id]), 1).groups
+            assert (group.error_code, group.group_epoch) == (0, epochs[group_id]), group_id
+            described = {
+                each.member_id: (each.member_epoch, _by_id(each.assignment.topic_partitions)) for each in group.members
+            }
+            is_known = group_id != "share_topics_that_come_and_go"  # whose topic is not here
+            assert not is_known or described == members[group_id]
+            if group.members and all(each.member_epoch == group.group_epoch for each in group.members):
+                settled += 1
+                for each in group.members:
+                    beat = kw.ShareGroupHeartbeatRequest(
+                        group_id=group_id, member_id=each.member_id, member_epoch=each.member_epoch
+                    )
+                    assert wire.call(beat, 1).member_epoch == each.member_epoch, group_id
+    assert settled > 3
