@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.group_client import VERSIONS
+from tests.support.processes import Process
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
@@ -69,3 +71,19 @@ def test_what_operators_of_a_share_group_see() -> None:
         assert 'kcoord_groups{state="Stable"} 1' in coordinator.metrics()
         (*_, last) = coordinator.rebalances
         assert (str(last.trigger), last.outcome) == ("share partitions initialized", "stable")
+
+
+def test_no_acknowledged_epoch_is_lost_by_kills(tmp_path: Path) -> None:
+    """Members beat on one coordinator after the other, each of which is killed; each knows them in their epochs."""
+    command = [sys.executable, "-m", "kcoord_wire", "serve", "--topics", "orders:4", "--port", "0"]
+    command += ["--data-dir", str(tmp_path), "--config", "group.share.assignment.interval.ms=0"]
+    epochs: dict[str, int] = {}
+    for member in ("a", "b"):
+        with Process(command, ready=r"serves on (\S+?),? ") as server, Wire(server.ready[1]) as wire:
+            known = wire.call(kw.ShareGroupDescribeRequest(group_ids=["g"]), 1).groups[0].members
+            assert {each.member_id: each.member_epoch for each in known} == epochs
+            epochs[member] = beat(wire, 0, "orders", member=member).member_epoch
+            for _ in range(5):
+                for name, epoch in epochs.items():
+                    epochs[name] = beat(wire, epoch, member=name).member_epoch
+                    assert epochs[name] >= epoch > 0
