@@ -19,9 +19,8 @@ Laws:
 
 * A record is acquired by one member at a time, and only that member may say what became of it.
 * What is acknowledged or archived stays so. `TRANSITIONS` has every legal move.
-* An acquired record becomes available or archived when its lock runs out, whatever its member does. It becomes archived
-  instead of available once it was delivered `ShareLimits.delivery_count` times. A record that was acquired and given
-  back by the end of a session was not delivered: that does not count.
+* An acquired record becomes available or archived when its lock runs out or its member's session ends, whatever the
+  member does. It becomes archived instead of available once it was delivered `ShareLimits.delivery_count` times.
 * All acknowledgements of a request to one partition hold, or none.
 * The start offset never decreases (but by `reset`), and all before it is acknowledged or archived. At most
   `ShareLimits.record_locks` records are between it and the next offset to fetch, but for the rest of a batch.
@@ -194,10 +193,6 @@ class _Delivery:
 
     def release(self, limit: int) -> None:
         self.move(Move.ARCHIVE if self.count >= limit else Move.RELEASE)
-
-    def give_back(self) -> None:
-        self.move(Move.RELEASE)
-        self.count -= 1
 
 
 @dataclass(slots=True)
@@ -546,27 +541,24 @@ class SharePartition:
 
     def release(self, member_id: str) -> bool:
         """Take back what a member has acquired, whose session has ended; return whether there was anything."""
-        return self._give_up(lambda delivery: delivery.member_id == member_id, is_delivered=False)
+        return self._give_up(lambda delivery: delivery.member_id == member_id)
 
     def expire(self, now: int) -> bool:
         """Take back the records whose lock has run out, and return whether there were any."""
         if self.deadline is None or now < self.deadline:
             return False
-        found = self._give_up(lambda delivery: delivery.until <= now, is_delivered=True)
+        found = self._give_up(lambda delivery: delivery.until <= now)
         self.deadline = min(
             (delivery.until for _, _, delivery in self._parts() if delivery.state is State.ACQUIRED), default=None
         )
         return found
 
-    def _give_up(self, is_meant: Callable[[_Delivery], bool], *, is_delivered: bool) -> bool:
+    def _give_up(self, is_meant: Callable[[_Delivery], bool]) -> bool:
         found = False
         for _, _, delivery in self._parts():
             if delivery.state is State.ACQUIRED and is_meant(delivery):
                 found = True
-                if is_delivered:
-                    delivery.release(self.limits.delivery_count)
-                else:
-                    delivery.give_back()
+                delivery.release(self.limits.delivery_count)
         if found:
             self._advance()
         return found

@@ -98,13 +98,17 @@ def test_a_lock_that_runs_out_frees_the_records() -> None:
     assert partition.deadline == 2_005
 
 
-def test_a_record_given_back_unread_was_not_delivered() -> None:
+def test_the_end_of_a_session_frees_its_records() -> None:
     partition = SharePartition(0, LIMITS)
-    for _ in range(5):
-        assert acquire(partition) == [Acquired(0, 29, 1)]
-        assert partition.release("m1")
+    acquire(partition, max_records=10)
+    acquire(partition, "m2")
+    assert partition.release("m1")
     assert not partition.release("m1")
-    assert states(partition) == "a" * 30
+    assert states(partition) == "a" * 10 + "A" * 20
+    for _ in range(30):
+        acquire(partition, end=9)
+        partition.release("m1")
+    assert partition.start_offset == 10  # delivered three times, each
 
 
 @pytest.mark.parametrize(
@@ -284,7 +288,7 @@ def step(partition: SharePartition, model: Model, kind: str, *arguments: Any) ->
         partition.release(arguments[0])
         for offset, (_, _, holder) in list(model.records.items()):
             if holder == arguments[0]:
-                model.free(offset, delivered=False)
+                model.free(offset, delivered=True)
     elif kind == "pass":
         model.now += arguments[0]
         partition.expire(model.now)
