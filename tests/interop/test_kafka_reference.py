@@ -104,10 +104,19 @@ REFERENCES = (
         "share groups",
         "share",
         DIFFERENCES.with_name("share_group_differences.toml"),
-        {"ShareGroupHeartbeat": range(1, 2), "ShareGroupDescribe": range(1, 2)},
+        {
+            "ShareGroupHeartbeat": range(1, 2),
+            "ShareGroupDescribe": range(1, 2),
+            "ShareFetch": range(1, 3),
+            "ShareAcknowledge": range(1, 3),
+            "DescribeShareGroupOffsets": range(2),
+            "AlterShareGroupOffsets": range(1),
+            "DeleteShareGroupOffsets": range(1),
+        },
         # what a member of a share group can cause, and an operator of it
         """INVALID_REQUEST UNKNOWN_MEMBER_ID GROUP_ID_NOT_FOUND INVALID_GROUP_ID FENCED_MEMBER_EPOCH NON_EMPTY_GROUP
-        INCONSISTENT_GROUP_PROTOCOL GROUP_MAX_SIZE_REACHED""",
+        INCONSISTENT_GROUP_PROTOCOL GROUP_MAX_SIZE_REACHED SHARE_SESSION_NOT_FOUND INVALID_SHARE_SESSION_EPOCH
+        INVALID_RECORD_STATE UNKNOWN_TOPIC_OR_PARTITION FENCED_STATE_EPOCH FENCED_LEADER_EPOCH""",
         others=True,
     ),
     Reference(

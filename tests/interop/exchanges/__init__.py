@@ -13,6 +13,7 @@ from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     migration,
     refusals,
     share_groups,
+    share_records,
     static,
     syncing,
     timing,

@@ -99,18 +99,14 @@ def find_coordinator_of_something_else(stage: Stage, version: int) -> None:
         a.call(kw.FindCoordinatorRequest(key_type=key_type, **keys), version, ErrorCode.INVALID_REQUEST)
 
 
-@script(versions=(3, 5, 6))
+@script(versions=(3, 5))
 def find_share_coordinator(stage: Stage, version: int) -> None:
-    """Share groups are switched off."""
+    """Before version 6 there are no share groups."""
     a = stage.connect("a")
     keys = (
         {"key": "g:AAAAAAAAAAAAAAAAAAAAAQ:0"} if version < 4 else {"coordinator_keys": ["g:AAAAAAAAAAAAAAAAAAAAAQ:0"]}
     )
-    error = ErrorCode.INVALID_REQUEST if version < 6 else ErrorCode.COORDINATOR_NOT_AVAILABLE
-    a.call(kw.FindCoordinatorRequest(key_type=SHARE, **keys), version, error)
-    if version >= 6:
-        request = kw.FindCoordinatorRequest(key_type=SHARE, coordinator_keys=["not such a key", ""])
-        a.call(request, version, error)
+    a.call(kw.FindCoordinatorRequest(key_type=SHARE, **keys), version, ErrorCode.INVALID_REQUEST)
 
 
 @script()

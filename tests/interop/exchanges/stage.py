@@ -72,10 +72,10 @@ _UNORDERED: Final = {
     "Members": ("JoinGroup", "DescribeGroups", "ConsumerGroupDescribe", "ShareGroupDescribe"),
     "Groups": ("ListGroups",),
     "Configs": ("DescribeConfigs",),
-    "Responses": ("DeleteTopics",),
+    "Responses": ("DeleteTopics", "ShareFetch"),
     "Results": ("CreatePartitions",),
     "TopicPartitions": _WITH_ASSIGNMENTS,
-    "Partitions": (*_WITH_ASSIGNMENTS, "DescribeTransactions"),
+    "Partitions": (*_WITH_ASSIGNMENTS, "DescribeTransactions", "ShareFetch"),
     "Topics": ("DescribeTransactions",),
     "SubscribedTopicNames": ("ConsumerGroupDescribe", "ShareGroupDescribe"),
     "TransactionStates": ("ListTransactions",),
@@ -216,7 +216,7 @@ class Stage:
         elif api == "ListTransactions":
             mine = [t for t in value["TransactionStates"] if t["TransactionalId"].startswith(f"{self.group}/")]
             value["TransactionStates"] = mine
-        elif api == "Fetch":
+        elif api in ("Fetch", "ShareFetch"):
             for topic in value["Responses"]:
                 for partition in topic["Partitions"]:
                     partition["Records"] = _batches(partition["Records"] or b"")
