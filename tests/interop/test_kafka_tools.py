@@ -149,3 +149,22 @@ def test_share_groups(newer_tools: Tools, coordinator: Coordinator) -> None:
         assert re.search(r"sharing +Share +share", newer_tools.run(f"{TOOLS}GroupsCommand", "--list"))
         assert "successful" in newer_tools.run(tool, "--delete", "--group", "sharing")
         assert "sharing" not in newer_tools.run(tool, "--list").split()
+
+
+def test_offsets_of_share_groups(newer_tools: Tools, coordinator: Coordinator) -> None:
+    """What ``kafka-share-groups.sh`` shows of a group without members, sets and deletes."""
+    coordinator.create_topic("shared", 1)
+    producer = Producer({"bootstrap.servers": coordinator.address})
+    for number in range(10):
+        producer.produce("shared", b"%d" % number)
+    assert producer.flush(60) == 0
+    tool, group = f"{TOOLS}consumer.group.ShareGroupCommand", ("--group", "offsets")
+    reset = ("--reset-offsets", *group, "--topic", "shared")
+    newer_tools.run(tool, *reset, "--to-earliest", "--execute")
+    shown = newer_tools.run(tool, "--describe", *group, "--offsets")
+    assert re.search(r"offsets +shared +0 +0 +10\n", shown), shown
+    newer_tools.run(tool, *reset, "--to-latest", "--execute")
+    assert re.search(r"offsets +shared +0 +10 +0\n", newer_tools.run(tool, "--describe", *group, "--offsets"))
+    newer_tools.run(tool, "--delete-offsets", *group, "--topic", "shared")
+    assert "shared" not in newer_tools.run(tool, "--describe", *group, "--offsets")
+    newer_tools.run(tool, "--delete", *group)
