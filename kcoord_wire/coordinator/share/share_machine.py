@@ -14,6 +14,7 @@ Laws (besides those of `core.events`):
 * What was acknowledged with success is in the log, and so never delivered again.
 * A fetch that finds fewer than ``min_bytes`` waits for as long as its client says, and acquires nothing before.
 * When a session ends, its member's records are available at once; likewise when the connection ends that has opened it.
+* What a member may cost is bounded: `MOST_PARTITIONS`, `MOST_SHARED`; more is refused.
 * A share partition begins where ``share.auto.offset.reset`` says when it is fetched first, unless its offset was set.
 
 Source: KIP-932, KIP-1206, KIP-1222; Kafka's `SharePartitionManager.java`, `DelayedShareFetch.java`,
@@ -47,10 +48,13 @@ from kcoord_wire.coordinator.share.share_partition import (
     SharePartition,
     Span,
 )
-from kcoord_wire.coordinator.share.shared import Shared, drop
+from kcoord_wire.coordinator.share.shared import Shared, check_room, drop
 from kcoord_wire.coordinator.share.state_requests import StateRequests
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+MOST_PARTITIONS: Final = 20_000
+"""Partitions of a session; Kafka has no bound."""
 
 _RENEW_FROM: Final = 2  # version of ShareFetch and ShareAcknowledge with acknowledgements of type 4 (KIP-1222)
 _LONGEST_MEMBER_ID: Final = 36
@@ -162,6 +166,7 @@ class _Fetch:
     :ivar outcomes: of the acknowledgements in it
     :ivar after: the `Append` that must be on disk before it is answered
     :ivar timer: for the end of its wait
+    :ivar seen: what its partitions were like when there was not enough to acquire
     """
 
     request: Request
@@ -170,6 +175,7 @@ class _Fetch:
     outcomes: dict[Partition, Outcome]
     after: int
     timer: Timer | None = None
+    seen: object = None
 
 
 class ShareMachine(LoggedMachine):
@@ -248,6 +254,8 @@ class ShareMachine(LoggedMachine):
     def _fetch(self, request: Request, message: m.ShareFetchRequest) -> None:
         try:
             _check_names(message)
+            if message.share_acquire_mode not in _MODES:
+                raise Refused(ErrorCode.INVALID_REQUEST)
             is_renewal = message.is_renew_ack and request.version >= _RENEW_FROM
             if is_renewal and (message.max_wait_ms, message.min_bytes, message.max_bytes, message.max_records) != _NONE:
                 raise Refused(ErrorCode.INVALID_REQUEST)
@@ -283,12 +291,17 @@ class ShareMachine(LoggedMachine):
             if any(each.acknowledgement_batches for topic in message.topics for each in topic.partitions):
                 raise Refused(ErrorCode.INVALID_REQUEST)
             session = Session(*key, request.connection, dict.fromkeys(named, True))
+            if len(session.partitions) > MOST_PARTITIONS:
+                raise Refused(ErrorCode.INVALID_REQUEST)
             self.sessions.open(session, self.config.share_max_sessions)
             return session
         session = self.sessions.find(key, message.share_session_epoch)
         if message.share_session_epoch != CLOSES:
             forgotten = [(topic.topic_id, each) for topic in message.forgotten_topics_data for each in topic.partitions]
             session.update(named, forgotten)
+            if len(session.partitions) > MOST_PARTITIONS:
+                self._end_session(session)
+                raise Refused(ErrorCode.INVALID_REQUEST)
         return session
 
     def _retry(self) -> None:
@@ -309,12 +322,13 @@ class ShareMachine(LoggedMachine):
                 found.append(self._open(fetch, partition))
             except Refused as refused:
                 answers[partition] = self._refused(partition, refused.error)
-        if found:
-            turn = fetch.session.epoch % len(found)
-            found = found[turn:] + found[:turn]
-            found = [each for each in found if each[0].records.can_acquire]
-        reads = self._read(fetch, found, answers)
-        if sum(len(read.data) for _, _, read in reads) < message.min_bytes and found and not is_due:
+        may_wait = bool(found) and not is_due
+        if may_wait:
+            before, fetch.seen = fetch.seen, _seen(found, fetch.settings.is_committed)
+            if fetch.seen == before:
+                return False
+        reads = self._read(fetch, _acquirable(found, fetch.session.epoch), answers)
+        if may_wait and sum(len(read.data) for _, _, read in reads) < message.min_bytes:
             return False
         self._acquire(fetch, reads, answers)
         self._parked.pop(fetch.request.token, None)
@@ -331,6 +345,7 @@ class ShareMachine(LoggedMachine):
         key = fetch.session.group_id, partition
         shared = self.partitions.get(key)
         if shared is None:
+            check_room(self.partitions)
             shared = self.partitions[key] = Shared(*key, SharePartition(0), self._effects.now)
         shared.records.limits = fetch.settings.limits
         if not shared.is_started:
@@ -355,7 +370,7 @@ class ShareMachine(LoggedMachine):
     ) -> list[tuple[Shared, int, Read]]:
         """Read what could be acquired; of those that cannot be read, the error goes to the answers."""
         message: m.ShareFetchRequest = fetch.request.message
-        most = message.max_bytes // max(len(found), 1)
+        most = max(message.max_bytes, 0) // max(len(found), 1)
         committed = fetch.settings.is_committed
         reads: list[tuple[Shared, int, Read]] = []
         is_first = True
@@ -389,6 +404,7 @@ class ShareMachine(LoggedMachine):
                 now=self._effects.now,
                 mode=AcquireMode(message.share_acquire_mode),
             )
+            shared.changes += bool(acquired)
             if acquired and read.aborted:
                 acquired = shared.records.archive(member, read.aborted, acquired)
             left -= sum(each.last - each.first + 1 for each in acquired)
@@ -555,6 +571,19 @@ class ShareMachine(LoggedMachine):
 
 
 _NONE: Final = (0, 0, 0, 0)
+_MODES: Final = frozenset(int(mode) for mode in AcquireMode)
+
+
+def _acquirable(found: list[tuple[Shared, SharedLog]], turn: int) -> list[tuple[Shared, SharedLog]]:
+    """Return the share partitions of which records may be acquired, with each fetch another one first."""
+    able = [each for each in found if each[0].records.can_acquire]
+    first = turn % len(able) if able else 0
+    return able[first:] + able[:first]
+
+
+def _seen(found: Sequence[tuple[Shared, SharedLog]], committed: bool) -> object:
+    """Return what says that a fetch can acquire no more than before."""
+    return [(log.start_offset, log.end(committed), shared.changes, shared.is_started) for shared, log in found]
 
 
 def _check_names(message: m.ShareFetchRequest | m.ShareAcknowledgeRequest) -> None:

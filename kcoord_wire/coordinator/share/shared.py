@@ -8,14 +8,17 @@ Source: kafka/share-coordinator `ShareGroupOffset.java`, `ShareCoordinatorRecord
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.events import EffectCollector, LogRecord, cancel
 from kcoord_wire.coordinator.share.sessions import Partition
 from kcoord_wire.coordinator.share.share_partition import SharePartition, State, StateRange
 from kcoord_wire.kernel.timers import Timer
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 NO_START: Final = -1
 """The start offset of a share partition that was not fetched yet."""
@@ -42,6 +45,7 @@ class Shared:
     :ivar created_at: when its state began, in ms
     :ivar written: number of the last `Append` that concerns it
     :ivar timer: for the locks of its records
+    :ivar changes: how often its records were acquired, acknowledged or freed
     """
 
     group_id: str
@@ -55,6 +59,7 @@ class Shared:
     written: int = 0
     timer: Timer | None = None
     is_kept: bool = False
+    changes: int = 0
 
     @property
     def start_offset(self) -> int:
@@ -121,7 +126,18 @@ class Shared:
 
     def write(self, effects: EffectCollector) -> None:
         """Write its state to the log."""
+        self.changes += 1
         effects.append(self, [self.record(effects.now)])
+
+
+MOST_SHARED: Final = 100_000
+"""The share partitions that a coordinator remembers; Kafka has no bound."""
+
+
+def check_room(partitions: Mapping[tuple[str, Partition], Shared]) -> None:
+    """Raise `Refused` (POLICY_VIOLATION) if there may not be another share partition."""
+    if len(partitions) >= MOST_SHARED:
+        raise Refused(ErrorCode.POLICY_VIOLATION, f"There are {MOST_SHARED:,} share partitions already.")
 
 
 def drop(partitions: dict[tuple[str, Partition], Shared], effects: EffectCollector, shared: Shared) -> None:

@@ -20,7 +20,7 @@ from kcoord_wire.coordinator.core.apis import Refused, refusal, refused_in
 from kcoord_wire.coordinator.core.events import DeleteShareState, EffectCollector, InitializeShareState, Request
 from kcoord_wire.coordinator.share.sessions import Partition
 from kcoord_wire.coordinator.share.share_partition import SharePartition, StateRange
-from kcoord_wire.coordinator.share.shared import NO_START, NUMBERS, STATES, Shared, drop
+from kcoord_wire.coordinator.share.shared import NO_START, NUMBERS, STATES, Shared, check_room, drop
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _FENCED_STATE: Final = "The coordinator rejected the request because the state epoch did not match."
@@ -57,6 +57,7 @@ class StateRequests:
         def begin(shared: Shared | None, partition: Partition, wanted: Any, answer: Any) -> Shared:
             self._check(partition, wanted, "state_epoch")
             if shared is None:
+                check_room(self._partitions)
                 records = SharePartition(0)
                 shared = Shared(message.group_id, partition, records, self._effects.now)
                 self._partitions[message.group_id, partition] = shared

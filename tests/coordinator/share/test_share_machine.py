@@ -23,6 +23,7 @@ from kcoord_wire.coordinator.core.events import (
     Resign,
     TopicsDeleted,
 )
+from kcoord_wire.coordinator.share import share_machine, shared
 from kcoord_wire.coordinator.share.share_machine import Read, Reset, ShareMachine, ShareSettings
 from kcoord_wire.coordinator.share.share_partition import (
     ACCEPT,
@@ -241,6 +242,30 @@ def test_what_one_member_frees_another_gets(free: str) -> None:
     assert acquired(broker.replies[waiting]) == [(0, 29, 2)]
 
 
+def test_a_fetch_waits_while_too_much_is_in_flight() -> None:
+    broker = Broker()
+    broker.settings = ShareSettings(ShareLimits(record_locks=20, lock_ms=LOCK_MS), reset=Reset.EARLIEST)
+    assert acquired(broker.fetch(0, 0)) == [(0, 19, 1)]
+    waiting = broker.send(fetch_request(0, 0, member_id="m2", max_wait_ms=500), connection=2)
+    broker.give(RecordsChanged())
+    assert waiting not in broker.replies
+    broker.acknowledge(1, 0, 9, ACCEPT)
+    assert acquired(broker.replies[waiting]) == [(20, 29, 1)]
+
+
+def test_what_members_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    assert broker.fetch(0, 0, share_acquire_mode=7).error_code == ErrorCode.INVALID_REQUEST
+    monkeypatch.setattr(share_machine, "MOST_PARTITIONS", 2)
+    assert broker.fetch(0, 0, 1, 5).error_code == ErrorCode.INVALID_REQUEST
+    broker.fetch(0, 0)
+    assert broker.fetch(1, 1, 5).error_code == ErrorCode.INVALID_REQUEST
+    assert broker.fetch(2).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    monkeypatch.setattr(shared, "MOST_SHARED", 1)
+    response = broker.fetch(0, 1, max_wait_ms=0)
+    assert outcome(response) == ErrorCode.POLICY_VIOLATION
+
+
 def test_sessions() -> None:
     broker = Broker()
     assert broker.fetch(1, 0).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -313,11 +338,11 @@ def test_where_a_group_begins(settings: dict[str, Any], first: int) -> None:
     broker = Broker(**settings)
     broker.logs.partitions[0].start_offset = 10
     broker.fetch(0, 0)
-    (shared,) = broker.machine.partitions.values()
-    assert shared.records.start_offset == first
-    assert shared.start_offset == -1  # until it is in the log
+    (known,) = broker.machine.partitions.values()
+    assert known.records.start_offset == first
+    assert known.start_offset == -1  # until it is in the log
     broker.acknowledge(1, first, first, ACCEPT)
-    assert shared.start_offset == (-1 if first == 30 else first + 1)
+    assert known.start_offset == (-1 if first == 30 else first + 1)
 
 
 def test_aborted_records_are_left_out() -> None:
@@ -325,8 +350,8 @@ def test_aborted_records_are_left_out() -> None:
     broker.logs.partitions[0] = Log(4, aborted=[Span(10, 19)], stable=30)
     assert acquired(broker.fetch(0, 0)) == [(0, 9, 1), (20, 29, 1)]
     broker.acknowledge(1, 0, 9, ACCEPT)
-    (shared,) = broker.machine.partitions.values()
-    assert shared.start_offset == 20
+    (known,) = broker.machine.partitions.values()
+    assert known.start_offset == 20
 
 
 def test_a_deleted_topic_is_forgotten() -> None:
