@@ -15,6 +15,8 @@ from kcoord_wire.records import Record, encode_batch
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Answer, Stage
 from tests.interop.exchanges.transactions import with_topic
+from tests.support.waiting import eventually
+from tests.support.wire import errors_in
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 Acks = Iterable[tuple[int, int, Sequence[int]]]
@@ -77,9 +79,20 @@ def _batch(kind: Any, first: int, last: int, types: Sequence[int]) -> Any:
     return kind(first_offset=first, last_offset=last, acknowledge_types=list(types))
 
 
+def with_states(stage: Stage) -> None:
+    """The script's topic, off the record, once the coordinator of states knows it; it has none of its partitions."""
+    with_topic(stage)
+    topic_id = stage.topic_ids[stage.group]
+    parts = [kw.DeleteShareGroupStateRequestPartitionData(partition=index) for index in range(2)]
+    topic = kw.DeleteShareGroupStateRequestDeleteStateData(topic_id=topic_id, partitions=parts)
+    request = kw.DeleteShareGroupStateRequest(group_id=stage.group, topics=[topic])
+    wire = stage.connect("broker").wire
+    eventually(lambda: set(errors_in(wire.call(request, 0))), until=lambda errors: errors == {E.NONE})
+
+
 def filled(stage: Stage, *batches: int, partition: int = 0) -> None:
     """The script's topic, with batches of so many records; its states begin at the first record, off the record."""
-    with_topic(stage)
+    with_states(stage)
     with stage.off_the_record():
         for count in batches:
             writes(stage, count, partition)
@@ -265,7 +278,7 @@ def share_coordinator(stage: Stage) -> None:
 @script(settings="share")
 def share_states(stage: Stage) -> None:
     """What brokers ask about states: epochs, start offsets, changes, and what is not there."""
-    with_topic(stage)
+    with_states(stage)
     begins(stage, 0)
     begins(stage, 0)
     summary(stage, 1)
