@@ -15,19 +15,19 @@ from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.coordinator import coordinator as module
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.forensics.sources.live import read_topic
-from kcoord_wire.protocol.key_partitions import partition_of
+from kcoord_wire.protocol.key_partitions import partition_of, share_state_key
 from kcoord_wire.records import decode_offsets_record
 from tests.support.group_client import commit
-from tests.support.kafka_broker import class_path, run_java
+from tests.support.kafka_broker import KAFKA, class_path, run_java
 from tests.support.wire import Wire
 
 TOPIC = "__consumer_offsets"
 
 
-def printed_records(address: str, topic: str, key: str, count: int, formatter: str) -> list[Any]:
+def printed_records(address: str, topic: str, key: str, count: int, formatter: str, version: str = KAFKA) -> list[Any]:
     """The first records of the partition of a key, as one of Kafka's formatters prints them."""
     text = run_java(
-        class_path("kafka-tools"),
+        class_path("kafka-tools", version),
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", address, "--topic", topic, "--partition", str(partition_of(key, 50))),
         *("--offset", "earliest", "--max-messages", str(count), "--timeout-ms", "120000"),
@@ -89,3 +89,26 @@ def test_kafkas_tool_reads_transactional_ids() -> None:
     assert {record["key"]["data"]["transactionalId"] for record in records} == {"billing"}
     assert [record["value"]["data"]["transactionStatus"] for record in records] == [0, 1, 2]  # Empty, Ongoing, Prepare
     assert records[1]["value"]["data"]["transactionPartitions"] == [{"topic": "orders", "partitionIds": [0]}]
+
+
+def test_kafkas_tool_reads_states_of_share_groups() -> None:
+    with Coordinator(topics={"orders": 1}) as c, Wire(c.address) as wire:
+        (topic,) = wire.call(kw.MetadataRequest(topics=None), 12).topics
+        part = kw.InitializeShareGroupStateRequestPartitionData(partition=0, state_epoch=1, start_offset=5)
+        named = kw.InitializeShareGroupStateRequestInitializeStateData(topic_id=topic.topic_id, partitions=[part])
+        wire.call(kw.InitializeShareGroupStateRequest(group_id="g", topics=[named]), 0)
+        batch = kw.WriteShareGroupStateRequestStateBatch(
+            first_offset=6, last_offset=9, delivery_state=2, delivery_count=1
+        )
+        change = kw.WriteShareGroupStateRequestPartitionData(
+            partition=0, state_epoch=1, start_offset=-1, state_batches=[batch]
+        )
+        changed = kw.WriteShareGroupStateRequestWriteStateData(topic_id=topic.topic_id, partitions=[change])
+        wire.call(kw.WriteShareGroupStateRequest(group_id="g", topics=[changed]), 0)
+        key = share_state_key("g", topic.topic_id, 0)
+        formatter = "group.share.ShareGroupStateMessageFormatter"
+        records = printed_records(c.address, "__share_group_state", key, 2, formatter, "4.4.0")
+    assert {record["key"]["data"]["groupId"] for record in records} == {"g"}
+    states = [record["value"]["data"] for record in records]
+    assert [(state["startOffset"], state["deliveryCompleteCount"]) for state in states] == [(5, 0), (5, 4)]
+    assert states[1]["stateBatches"] == [{"firstOffset": 6, "lastOffset": 9, "deliveryState": 2, "deliveryCount": 1}]
