@@ -34,8 +34,8 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import BaseGroup, Subscribed, TopicNames, group_record
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.core.regexes import CompileRegex, compile_regex
-from kcoord_wire.coordinator.share_groups.share_offsets import ShareOffsets
 from kcoord_wire.coordinator.share_groups.share_group import ShareGroup
+from kcoord_wire.coordinator.share_groups.share_offsets import ShareOffsets
 from kcoord_wire.coordinator.share_groups.share_records import replay_groups as replay_share_groups
 from kcoord_wire.coordinator.share_groups.sharing import ShareGroups
 from kcoord_wire.protocol.error_codes import ErrorCode
