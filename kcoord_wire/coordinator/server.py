@@ -129,7 +129,8 @@ class Server:
 
     async def load(self) -> None:
         """Read the log and begin to serve groups. Errors as `Store.recover`."""
-        for log in self.host.logs:
+        *others, shares = self.host.logs
+        for log in (shares, *others):  # groups ask for states of share partitions as soon as they are served
             loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             log.load(partial(loaded.set_result, None), loaded.set_exception)
             await asyncio.shield(loaded)  # what is cancelled must not be cancelled under the thread that reads

@@ -607,11 +607,16 @@ class SharePartition:
             if each.last < self.end_offset:
                 continue
             first = max(each.first, self.end_offset)
-            if first > self.end_offset:
-                self._batches.append(_Batch(self.end_offset, first - 1, _Delivery()))
-            self._batches.append(_Batch(first, each.last, _Delivery(each.state, each.deliveries)))
-            self.end_offset = each.last + 1
+            self._extend(first - 1, State.AVAILABLE, 0)
+            self._extend(each.last, each.state, each.deliveries)
         self._advance()
+
+    def _extend(self, last: int, state: State, count: int) -> None:
+        """Add records from the end offset up to `last`, in batches that may be split."""
+        while self.end_offset <= last:
+            end = min(last, self.end_offset + _MOST_AT_ONCE - 1)
+            self._batches.append(_Batch(self.end_offset, end, _Delivery(state, count)))
+            self.end_offset = end + 1
 
     # ---- inside
 

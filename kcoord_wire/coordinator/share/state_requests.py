@@ -23,6 +23,9 @@ from kcoord_wire.coordinator.share.share_partition import SharePartition, StateR
 from kcoord_wire.coordinator.share.shared import NO_START, NUMBERS, STATES, Shared, check_room, drop
 from kcoord_wire.protocol.error_codes import ErrorCode
 
+MOST_OFFSETS: Final = 1_000_000
+"""Offsets between the start offset and the last one of a change; Kafka has no bound."""
+
 _FENCED_STATE: Final = "The coordinator rejected the request because the state epoch did not match."
 _FENCED_LEADER: Final = "The leader epoch in the request is older than the epoch on the broker."
 _UNINITIALIZED: Final = "{} operation on uninitialized share partition not allowed."
@@ -119,10 +122,11 @@ class StateRequests:
                 for each in wanted.state_batches
                 if each.delivery_state in STATES and 0 <= each.first_offset <= each.last_offset
             ]
-            if len(changes) < len(wanted.state_batches):
+            start = known.start_offset if wanted.start_offset == NO_START else wanted.start_offset
+            too_far = any(each.last - max(start, 0) > MOST_OFFSETS for each in changes)
+            if len(changes) < len(wanted.state_batches) or too_far:
                 raise Refused(ErrorCode.INVALID_REQUEST)
             known.leader_epoch = wanted.leader_epoch
-            start = known.start_offset if wanted.start_offset == NO_START else wanted.start_offset
             ranges = merged(known.records.snapshot(), changes)
             known.begin(start)
             known.records.restore(max(start, 0), ranges)

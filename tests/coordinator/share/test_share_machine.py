@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -402,6 +402,8 @@ def test_brokers_set_and_read_states() -> None:
     assert state("ReadShareGroupState", leader_epoch=3).error_code == ErrorCode.FENCED_LEADER_EPOCH
     batch = m.WriteShareGroupStateRequestStateBatch(first_offset=10, last_offset=19, delivery_state=2, delivery_count=1)
     written = {"state_epoch": 3, "leader_epoch": 4, "start_offset": -1, "state_batches": [batch]}
+    far = replace(batch, first_offset=10**12, last_offset=10**12)
+    assert state("WriteShareGroupState", **written | {"state_batches": [far]}).error_code == ErrorCode.INVALID_REQUEST
     assert state("WriteShareGroupState", **written).error_code == 0
     broker.restart()
     assert acquired(broker.fetch(0, 0)) == [(22, 29, 1)]

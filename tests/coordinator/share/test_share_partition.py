@@ -212,6 +212,14 @@ def test_what_is_kept_is_short() -> None:
     assert acquire(partition, "m3", end=19) == [Acquired(0, 4, 1), Acquired(10, 14, 2), Acquired(15, 19, 1)]
 
 
+def test_a_hole_in_the_log_is_not_kept_record_by_record() -> None:
+    partition = SharePartition(0)
+    partition.restore(0, [StateRange(10**7, 10**7 + 9, State.ACKNOWLEDGED, 1)])
+    got = partition.acquire("m1", [Span(10**7 - 5, 10**7 + 9)], 0, max_records=500, batch_size=500, now=0)
+    assert got == [Acquired(10**7 - 5, 10**7 - 1, 1)]
+    assert partition.start_offset == 10**7 - 5
+
+
 @dataclass
 class Model:
     """Each record by itself: state, deliveries, and who has it."""
