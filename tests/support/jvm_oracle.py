@@ -69,6 +69,7 @@ JARS: Final = (
     Jar("kafka-clients", "4.4.0", "org.apache.kafka.common.message"),
     Jar("kafka-group-coordinator", "4.4.0", "org.apache.kafka.coordinator.group.generated"),
     Jar("kafka-metadata", "4.4.0", "org.apache.kafka.common.metadata"),
+    Jar("kafka-share-coordinator", "4.4.0", "org.apache.kafka.coordinator.share.generated"),
 )
 
 
