@@ -56,8 +56,11 @@ MAY_IMPORT = {
     "recorder": {"kernel", "capture"} | CODEC,
     "coordinator.core": {"kernel"} | CODEC - {"codec"},
     "coordinator.consumer_groups": {"kernel", "assignors", "coordinator.core", "coordinator.share_groups"}
+    | {"coordinator.streams_groups"}
     | CODEC - {"codec"},
     "coordinator.share_groups": {"kernel", "assignors", "coordinator.core", "coordinator.consumer_groups"}
+    | CODEC - {"codec"},
+    "coordinator.streams_groups": {"kernel", "assignors", "coordinator.core", "coordinator.consumer_groups"}
     | CODEC - {"codec"},
     "coordinator.transactions": {"kernel", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.share": {"kernel", "coordinator.core"} | CODEC - {"codec"},
@@ -78,7 +81,7 @@ MAY_IMPORT = {
         "coordinator.share",
         "coordinator.share_groups",
     }
-    | {"coordinator.security", "coordinator.topics", "coordinator.transactions"}
+    | {"coordinator.security", "coordinator.streams_groups", "coordinator.topics", "coordinator.transactions"}
     | MACHINES,
     "consumer": {"records"} | MACHINES,
     "zookeeper": {"kernel"} | GROUND,

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.kip932 import SIMPLE
+from kcoord_wire.assignors.streams import STREAMS_ASSIGNOR
 from kcoord_wire.assignors.subscriptions import MemberSubscription
 from kcoord_wire.codec.fields import number_runs
 from kcoord_wire.coordinator.consumer_groups.epoch_group import EpochGroup
@@ -34,6 +35,7 @@ from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, Group, Memb
 from kcoord_wire.coordinator.fault_injection import ACTIONS, Fault, Strike
 from kcoord_wire.coordinator.metrics import Metrics, durations
 from kcoord_wire.coordinator.share_groups.share_group import ShareGroup
+from kcoord_wire.coordinator.streams_groups.streams_group import StreamsGroup, StreamsMember
 from kcoord_wire.errors import DecodeError
 
 _EMBEDDED = ConsumerProtocol()
@@ -51,7 +53,8 @@ class MemberDescription:
     :ivar group_instance_id: of a static member; None if it is dynamic
     :ivar topics: its subscription; None if it is not a consumer's
     :ivar owned: topic to partitions that it said it owned when it joined (KIP-429); empty with eager assignors
-    :ivar assignment: topic to partitions; None if it is not a consumer's
+    :ivar assignment: topic to partitions; of a member of a streams group those that its active tasks read; None if it
+        is not a consumer's
     :ivar awaited: the request that the rebalance in progress waits for, ``JoinGroup``, ``SyncGroup`` or
         ``ConsumerGroupHeartbeat``; None if none
     :ivar member_epoch: the assignment epoch that a member of KIP-848 has reached; None in a classic group
@@ -134,7 +137,9 @@ def describe_group(group: BaseGroup, topics: TopicNames, default_assignor: str |
         return _describe_epochs(group, topics, preferred_assignor(group, default_assignor or ""))
     if isinstance(group, ShareGroup):
         return _describe_epochs(group, topics, SIMPLE, is_incomplete=group.is_incomplete)
-    assert isinstance(group, Group), "there are three kinds of groups"
+    if isinstance(group, StreamsGroup):
+        return _describe_epochs(group, topics, STREAMS_ASSIGNOR)
+    assert isinstance(group, Group), "there are four kinds of groups"
     rebalance = group.rebalance
     if rebalance is not None:
         rebalance = replace(rebalance, joins=[*rebalance.joins], removed=[*rebalance.removed])
@@ -185,7 +190,7 @@ def _describe_epochs(
             group_instance_id=member.instance_id,
             topics=tuple(sorted(group.subscription(member))),
             owned={},
-            assignment=by_name(member.assigned),
+            assignment=_inputs(group, member) if isinstance(group, StreamsGroup) else by_name(member.assigned),
             awaited=group.heartbeat if member.member_id in group.unsettled else None,
             member_epoch=member.epoch,
         )
@@ -206,6 +211,10 @@ def _describe_epochs(
         is_settled=_is_settled(str(group.state), members) and not is_incomplete,
         assignment_epoch=group.assignment_epoch,
     )
+
+
+def _inputs(group: StreamsGroup, member: StreamsMember) -> dict[str, tuple[int, ...]]:
+    return {topic: tuple(partitions) for topic, partitions in group.inputs(member.assigned.active).items()}
 
 
 def _is_settled(state: str, members: Iterable[MemberDescription]) -> bool:

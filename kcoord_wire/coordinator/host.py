@@ -30,6 +30,7 @@ from kcoord_wire.coordinator.core.brokers import Leaders
 from kcoord_wire.coordinator.core.events import (
     Append,
     AppendMarker,
+    CreateTopics,
     DeleteShareState,
     Effect,
     Event,
@@ -47,6 +48,7 @@ from kcoord_wire.coordinator.core.events import (
     ShareStateEffect,
     ShareStateInitialized,
     TopicsDeleted,
+    TopicsRefused,
     WriteMarkers,
 )
 from kcoord_wire.coordinator.core.machine import GroupMachine
@@ -608,10 +610,13 @@ class Host:
         if not self._views[2].holds(request):
             self.submit_to_topics(request, now)
 
-    def _perform_of_groups(self, effect: RebalanceReport | ShareStateEffect) -> None:
+    def _perform_of_groups(self, effect: RebalanceReport | CreateTopics | ShareStateEffect) -> None:
         now = self._io.now()
         if isinstance(effect, RebalanceReport):
             self._report(effect)
+        elif isinstance(effect, CreateTopics):
+            if errors := self.topics.create_for(effect.topics):
+                self.groups.submit(TopicsRefused(effect.group_id, errors), now)
         elif isinstance(effect, InitializeShareState):
             self.flow.ask(self.shares.submit, *initialize_request(effect), partial(self._initialized, effect), now)
         else:

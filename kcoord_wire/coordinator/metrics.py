@@ -68,6 +68,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "DescribeGroupsResponse": ("groups",),
     "ConsumerGroupDescribeResponse": ("groups",),
     "ShareGroupDescribeResponse": ("groups",),
+    "StreamsGroupDescribeResponse": ("groups",),
     "OffsetForLeaderEpochResponse": ("topics", "partitions"),
     "DeleteGroupsResponse": ("results",),
     "OffsetDeleteResponse": ("topics", "partitions"),

@@ -91,5 +91,5 @@ def test_settings_by_kafkas_names() -> None:
 
 def test_the_help_of_settings_shows_the_defaults() -> None:
     shown = dict(line.split()[0].split("=") for line in help_lines(GroupConfig))
-    assert len(shown) == len(help_lines(GroupConfig)) == 27
+    assert len(shown) == len(help_lines(GroupConfig)) == 35
     assert GroupConfig.from_properties(shown) == GroupConfig()

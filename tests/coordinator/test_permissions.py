@@ -129,13 +129,15 @@ def test_members(request_class: Any, versions: range) -> None:
 
 
 AUTHORISED_AS = {  # in KafkaApis.scala
-    "read groups": "JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP",
+    "read groups": "JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP STREAMS_GROUP_HEARTBEAT "
+    "STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE",
     "read groups, describe topics": "CONSUMER_GROUP_HEARTBEAT SHARE_GROUP_HEARTBEAT",
     "read groups, read each of topics": "OFFSET_COMMIT SHARE_FETCH SHARE_ACKNOWLEDGE ALTER_SHARE_GROUP_OFFSETS",
     "delete groups, read each of topics": "OFFSET_DELETE DELETE_SHARE_GROUP_OFFSETS",
     "describe groups, describe each of topics": "OFFSET_FETCH",
     "describe each of groups": (
-        "DESCRIBE_GROUPS LIST_GROUPS CONSUMER_GROUP_DESCRIBE SHARE_GROUP_DESCRIBE DESCRIBE_SHARE_GROUP_OFFSETS"
+        "DESCRIBE_GROUPS LIST_GROUPS CONSUMER_GROUP_DESCRIBE SHARE_GROUP_DESCRIBE DESCRIBE_SHARE_GROUP_OFFSETS "
+        "STREAMS_GROUP_DESCRIBE"
     ),
     "delete each of groups": "DELETE_GROUPS",
     "read each of topics": "FETCH DESCRIBE_PRODUCERS",
@@ -289,6 +291,26 @@ def test_share_groups_are_described_with_their_topics() -> None:
     groups = finish(answer).groups
     assert [(part.group_id, part.error_code) for part in groups] == [("x", NO_GROUP), ("billing", 0), ("billing-2", 29)]
     assert [len(part.members) for part in groups] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("topic", "error"), [("orders", 0), ("secret", NO_TOPIC)])
+def test_streams_groups_need_all_topics_of_the_topology(topic: str, error: int) -> None:
+    asked = m.StreamsGroupHeartbeatRequestSubtopology(repartition_sink_topics=["orders", topic])
+    topology = m.StreamsGroupHeartbeatRequestTopology(subtopologies=[asked])
+    _, finish = split(m.StreamsGroupHeartbeatRequest(group_id="billing", topology=topology), 1)
+    assert (0 if finish is None else finish(None).error_code) == error
+    _, refuse = split(m.StreamsGroupHeartbeatRequest(group_id="x", topology=topology), 1)
+    assert refuse(None).error_code == NO_GROUP
+
+    shown = m.StreamsGroupDescribeResponseSubtopology(
+        state_changelog_topics=[m.StreamsGroupDescribeResponseTopicInfo(name=topic)]
+    )
+    group = m.StreamsGroupDescribeResponseDescribedGroup(
+        group_id="billing", topology=m.StreamsGroupDescribeResponseTopology(subtopologies=[shown])
+    )
+    _, finish = split(m.StreamsGroupDescribeRequest(group_ids=["billing"]), 1)
+    (described,) = finish(m.StreamsGroupDescribeResponse(groups=[group])).groups
+    assert (described.error_code, described.topology is None) == (error, bool(error))
 
 
 def test_list_groups_leaves_out() -> None:

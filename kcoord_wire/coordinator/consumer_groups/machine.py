@@ -1,4 +1,4 @@
-"""The groups of a coordinator, of the classic protocol, of KIP-848 and of KIP-932, as one pure object.
+"""The groups of a coordinator, of the classic protocol, of KIP-848, KIP-932 and KIP-1071, as one pure object.
 
     machine = CoordinatorMachine(brokers, topics, subscribed, config)
     machine.handle(Load([]), now)
@@ -38,6 +38,10 @@ from kcoord_wire.coordinator.share_groups.share_group import ShareGroup
 from kcoord_wire.coordinator.share_groups.share_offsets import ShareOffsets
 from kcoord_wire.coordinator.share_groups.share_records import replay_groups as replay_share_groups
 from kcoord_wire.coordinator.share_groups.sharing import ShareGroups
+from kcoord_wire.coordinator.streams_groups.describing import describe as describe_streams
+from kcoord_wire.coordinator.streams_groups.heartbeat import StreamsGroups
+from kcoord_wire.coordinator.streams_groups.streams_group import StreamsGroup
+from kcoord_wire.coordinator.streams_groups.streams_records import replay_groups as replay_streams_groups
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _Handler = Callable[[events.Request, Any], None]
@@ -88,18 +92,24 @@ class CoordinatorMachine(GroupMachine):
         self._handlers[m.DeleteGroupsRequest] = self._shares.delete
         self._handlers[m.ShareGroupHeartbeatRequest] = self._shares.heartbeat
         self._handlers[m.ShareGroupDescribeRequest] = self._shares.describe
+        self._streams = StreamsGroups(self.groups, topics, self.config, self._timers, self._effects, configs_of)
+        self._handlers[m.StreamsGroupHeartbeatRequest] = self._streams.heartbeat
+        self._handlers[m.StreamsGroupDescribeRequest] = partial(describe_streams, self._streams)
+        self._handlers[m.StreamsGroupTopologyDescriptionUpdateRequest] = self._streams.refuse_description
 
     # ---- requests of the classic protocol
 
     def _by_protocol(self, to_classic: _Handler, to_consumer: _OfGroup, request: events.Request, message: Any) -> None:
         """Give a request to the protocol of the group that it names."""
         group = self.groups.get(message.group_id)
-        if type(group) is not ConsumerGroup:  # isinstance is slow where the base is abstract
-            return to_classic(request, message)
         try:
-            to_consumer(request, message, group)
+            if type(group) is ConsumerGroup:  # isinstance is slow where the base is abstract
+                return to_consumer(request, message, group)
+            if type(group) is StreamsGroup and isinstance(message, m.JoinGroupRequest) and not group.members:
+                self._become_classic(message, group)
         except Refused as refused:
-            self._refuse(request, refused.error)
+            return self._refuse(request, refused.error)
+        return to_classic(request, message)
 
     def _heartbeat_of_others(self, request: events.Request, message: m.HeartbeatRequest) -> None:
         self._by_protocol(super()._heartbeat_of_others, self._classic_members.heartbeat, request, message)
@@ -110,14 +120,20 @@ class CoordinatorMachine(GroupMachine):
             raise Refused(error)
         if group.members:
             return self._classic_members.join(request, message, group)
+        self._become_classic(message, group)
+        return self._join(request, message)
+
+    def _become_classic(self, message: m.JoinGroupRequest, group: ConsumerGroup | StreamsGroup) -> None:
+        """Put a classic group in the place of one without members, unless the JoinGroup is refused anyway."""
+        if error := self._invalid_join(message):
+            raise Refused(error)
         if message.member_id:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
         new = classic.Group(group.group_id, self._effects.now)
         new.offsets = group.offsets
-        self._progress.release(group)
+        self._release(group)
         self.groups[group.group_id] = new
         self._effects.append(new, [*group.tombstones(), group_record(new)])
-        return self._join(request, message)
 
     # ---- conversions
 
@@ -173,6 +189,8 @@ class CoordinatorMachine(GroupMachine):
             self._share_offsets.resign()
         elif isinstance(event, events.TopicsDeleted | events.Load):
             self._shares.forget_topics()
+        elif isinstance(event, events.TopicsRefused):
+            self._streams.topics_refused(event)
 
     def _load(self, records: Sequence[events.LogRecord], partitions: frozenset[int] | None) -> None:
         super()._load(records, partitions)
@@ -185,6 +203,12 @@ class CoordinatorMachine(GroupMachine):
         for group_id, shared in replay_share_groups(records, self._effects.now).items():
             self.groups[group_id] = shared
             self._shares.restart_timers(shared)
+        for group_id, streams in replay_streams_groups(records, self._effects.now, self.topics).items():
+            before = self.groups.get(group_id)
+            if before is not None:
+                streams.offsets = before.offsets
+            self.groups[group_id] = streams
+            self._streams.restart_timers(streams)
 
     def _rebalance_requested(self, event: events.Rebalance) -> None:
         group = self.groups.get(event.group_id)
@@ -192,6 +216,8 @@ class CoordinatorMachine(GroupMachine):
             self._progress.rebalance(group, event.reason)
         elif isinstance(group, ShareGroup):
             self._shares.rebalance(group, event.reason)
+        elif isinstance(group, StreamsGroup):
+            self._streams.rebalance(group, event.reason)
         else:
             super()._rebalance_requested(event)
 
@@ -200,5 +226,7 @@ class CoordinatorMachine(GroupMachine):
             self._progress.release(group)
         elif isinstance(group, ShareGroup):
             self._shares.release(group)
+        elif isinstance(group, StreamsGroup):
+            self._streams.release(group)
         else:
             super()._release(group)

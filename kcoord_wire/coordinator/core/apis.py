@@ -768,6 +768,23 @@ _ROWS: Final = (
         names="topics",
         **_OF_MEMBER,
     ),
+    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, range(2), beside=_TEXT, needs=(_READ_GROUP,), **_OF_MEMBER),
+    Api(
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        range(2),
+        parts="group_ids=groups",
+        batch_from=0,
+        coordinator=Kind.GROUP,
+        each=_DESCRIBE_GROUP,
+        names="group_ids",
+    ),
+    Api(
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
+        range(1),
+        beside=_TEXT,
+        needs=(_READ_GROUP,),
+        **_OF_MEMBER,
+    ),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ROWS})
@@ -831,6 +848,23 @@ def paired_partitions(request: Any, response: Any) -> Iterator[tuple[Any, Any, A
     for topic, answers in zip(request.topics, response.topics, strict=True):
         for wanted, answer in zip(topic.partitions, answers.partitions, strict=True):
             yield topic, wanted, answer
+
+
+def topology_topics(topology: Any) -> list[str]:
+    """Return all topics that a topology of a streams group names, in its order.
+
+    :param topology: of StreamsGroupHeartbeat or StreamsGroupDescribe
+    """
+    names = (
+        name
+        for each in topology.subtopologies or ()
+        for name in (
+            *each.source_topics,
+            *each.repartition_sink_topics,
+            *(topic.name for topic in (*each.repartition_source_topics, *each.state_changelog_topics)),
+        )
+    )
+    return list(dict.fromkeys(names))
 
 
 class Refused(Exception):

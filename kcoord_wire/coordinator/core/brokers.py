@@ -25,6 +25,7 @@ Source: kafka `ReplicationControlManager.java`, `StripedReplicaPlacer.java`, `Pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -41,6 +42,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 SHARES_TOPIC: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARES_TOPIC})
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ class Placement:
 
 
 EVERYWHERE: Final = Placement()
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether Kafka allows a topic of this name (``Topic.java``)."""
+    return _TOPIC_NAME.match(name) is not None
 
 
 class Leaders:

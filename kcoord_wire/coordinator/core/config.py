@@ -25,6 +25,13 @@ OF_EACH_GROUP: Final = (
     "group.share.partition.max.record.locks",
     "group.share.record.lock.duration.ms",
     "group.share.session.timeout.ms",
+    "group.streams.acceptable.recovery.lag",
+    "group.streams.assignment.interval.ms",
+    "group.streams.heartbeat.interval.ms",
+    "group.streams.initial.rebalance.delay.ms",
+    "group.streams.num.standby.replicas",
+    "group.streams.session.timeout.ms",
+    "group.streams.task.offset.interval.ms",
 )
 """The settings that a group may have itself, without ``group.`` at the beginning."""
 
@@ -160,6 +167,30 @@ class GroupConfig:
     share_max_size: int = setting(200, "members a share group may have", "group.share.max.size", least=1, most=1_000)
     share_assignment_interval_ms: int = setting(
         1_000, "the least time between two assignments of such a group", "group.share.assignment.interval.ms"
+    )
+    streams_session_timeout_ms: int = setting(
+        45_000, "how long a member of a streams group may be silent", "group.streams.session.timeout.ms", least=1
+    )
+    streams_heartbeat_interval_ms: int = setting(
+        5_000, "how often such a member is to send a heartbeat", "group.streams.heartbeat.interval.ms", least=1
+    )
+    streams_max_size: int = setting(MAX_INT32, "members a streams group may have", "group.streams.max.size", least=1)
+    streams_num_standby_replicas: int = setting(
+        0, "standbys of each task with a state", "group.streams.num.standby.replicas"
+    )
+    streams_initial_rebalance_delay_ms: int = setting(
+        3_000,
+        "how long an empty streams group waits for more members after the first",
+        "group.streams.initial.rebalance.delay.ms",
+    )
+    streams_assignment_interval_ms: int = setting(
+        1_000, "the least time between two assignments of a streams group", "group.streams.assignment.interval.ms"
+    )
+    streams_task_offset_interval_ms: int = setting(
+        60_000, "how often members are to report the offsets of tasks", "group.streams.task.offset.interval.ms", least=1
+    )
+    streams_acceptable_recovery_lag: int = setting(
+        10_000, "the lag at which a state counts as caught up", "group.streams.acceptable.recovery.lag"
     )
     transaction_max_timeout_ms: int = setting(
         900_000, "a producer with a longer transaction timeout is refused", "transaction.max.timeout.ms", least=1

@@ -28,6 +28,7 @@ from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.timers import Timer, Timers
+from kcoord_wire.messages.create_topics import CreateTopicsRequestCreatableTopic
 from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequestWritableTxnMarker as WritableTxnMarker
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -184,8 +185,21 @@ class RecordsChanged:
     """Partitions of topics have more records or fewer: for the share groups, which may wait for them."""
 
 
+@dataclass(slots=True)
+class TopicsRefused:
+    """Topics of `CreateTopics` could not be created.
+
+    :ivar group_id: the group that needs them
+    :ivar errors: name to why
+    """
+
+    group_id: str
+    errors: Mapping[str, str]
+
+
 ShareEvent = ShareStateInitialized | ShareStateDeleted | ConnectionLost | RecordsChanged
-Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicsDeleted | ShareEvent
+OutsideEvent = Load | Resign | MarkersWritten | Rebalance | TopicsDeleted | TopicsRefused | ShareEvent
+Event = Request | Tick | OutsideEvent
 
 
 # ---- effects
@@ -374,8 +388,21 @@ class RebalanceReport:
     rebalance: RebalanceAccount
 
 
+@dataclass(slots=True)
+class CreateTopics:
+    """Topics that a group needs are to be created; `TopicsRefused` says which cannot be.
+
+    :ivar group_id: the group
+    :ivar topics: as CreateTopics has them
+    """
+
+    group_id: str
+    topics: list[CreateTopicsRequestCreatableTopic]
+
+
 ShareStateEffect = InitializeShareState | DeleteShareState
-Effect = Reply | Append | AppendMarker | WriteMarkers | RebalanceReport | TopicsDeleted | ShareStateEffect
+TopicsEffect = TopicsDeleted | CreateTopics
+Effect = Reply | Append | AppendMarker | WriteMarkers | RebalanceReport | TopicsEffect | ShareStateEffect
 
 
 S = TypeVar("S", bound=StrEnum)

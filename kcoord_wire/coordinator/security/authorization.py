@@ -13,7 +13,8 @@ Laws:
 Besides the rows: FindCoordinator needs describe of the group or transactional id. OffsetFetch needs describe of group
 and topics. InitProducerId needs write of the transactional id, or of any topic. AddPartitionsToTxn needs write of the
 transactional id and of all topics, or, from a broker, alter of the cluster. ConsumerGroupDescribe and
-ShareGroupDescribe need describe of the topics, too. Configs are those of the topic, of the group, or, for a broker's,
+ShareGroupDescribe need describe of the topics, too, StreamsGroupHeartbeat and StreamsGroupDescribe of all topics of the
+topology. Configs are those of the topic, of the group, or, for a broker's,
 of the cluster. DescribeCluster needs nothing.
 
 Sources: Kafka's KafkaApis.scala; KIP-11, 430.
@@ -40,6 +41,7 @@ from kcoord_wire.coordinator.core.apis import (
     id_of,
     refusal,
     refuse_request,
+    topology_topics,
 )
 from kcoord_wire.coordinator.core.named import NameOf, topic_of
 from kcoord_wire.coordinator.security.permissions import OF_CLUSTER, OF_GROUPS, OF_TOPICS, Permissions
@@ -252,12 +254,21 @@ def _split_add_partitions(asker: _Asker, api: Api, request: m.AddPartitionsToTxn
     return refuse_request(answer)
 
 
+def _split_streams_heartbeat(asker: _Asker, api: Api, request: m.StreamsGroupHeartbeatRequest, version: int) -> Split:
+    error = asker.error(Kind.GROUP, Operation.READ, request)
+    topics = () if request.topology is None else topology_topics(request.topology)
+    if not error and any(map(asker.hides_topic, topics)):
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return refuse_request(refusal(request, version, error)) if error else (request, None)
+
+
 _SPLITS: Final[dict[type, Callable[[_Asker, Api, Any, int], Split]]] = {
     m.MetadataRequest: _split_metadata,
     m.OffsetFetchRequest: _split_offset_fetch,
     m.FindCoordinatorRequest: _split_find_coordinator,
     m.InitProducerIdRequest: _split_init_producer_id,
     m.AddPartitionsToTxnRequest: _split_add_partitions,
+    m.StreamsGroupHeartbeatRequest: _split_streams_heartbeat,
 }
 
 
@@ -307,6 +318,21 @@ def _show_members(
     return finish
 
 
+def _show_streams(asker: _Asker, request: m.StreamsGroupDescribeRequest, version: int) -> Finish:
+    """A group is described to those who may describe its topics, too."""
+
+    def finish_group(group: m.StreamsGroupDescribeResponseDescribedGroup) -> Any:
+        if group.topology is None or not any(map(asker.hides_topic, topology_topics(group.topology))):
+            return group
+        return type(group)(group_id=group.group_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def finish(response: Any) -> Any:
+        response = replace(response, groups=[finish_group(group) for group in response.groups])
+        return _with_bits(asker, Kind.GROUP, response) if request.include_authorized_operations else response
+
+    return finish
+
+
 def _show_topics(asker: _Asker, request: m.MetadataRequest, version: int) -> Finish | None:
     return partial(_with_bits, asker, Kind.TOPIC) if request.include_topic_authorized_operations else None
 
@@ -348,6 +374,7 @@ _CHANGES: Final[dict[type, Callable[[_Asker, Any, int], Finish | None]]] = {
     m.DescribeGroupsRequest: _show_group_bits,
     m.ConsumerGroupDescribeRequest: _show_members,
     m.ShareGroupDescribeRequest: _show_members,
+    m.StreamsGroupDescribeRequest: _show_streams,
     m.CreateTopicsRequest: _hide_configs,
     m.DescribeTopicPartitionsRequest: _show_partitions,
     m.DescribeClusterRequest: _show_cluster_bits,

@@ -23,7 +23,7 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, Refused, paired_partitions, refusal, refused_in
-from kcoord_wire.coordinator.core.brokers import EVERYWHERE, Placement
+from kcoord_wire.coordinator.core.brokers import EVERYWHERE, Placement, is_topic_name
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import (
@@ -33,7 +33,6 @@ from kcoord_wire.coordinator.topics.catalog import (
     Topic,
     TopicLimits,
     disk_work,
-    is_topic_name,
 )
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration

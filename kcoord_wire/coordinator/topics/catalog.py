@@ -15,7 +15,6 @@ Laws:
 from __future__ import annotations
 
 import logging
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from kcoord_wire.coordinator.core.brokers import (
     Brokers,
     Leaders,
     Placement,
+    is_topic_name,
 )
 from kcoord_wire.coordinator.partitions.journal import Compacted, KnownTopic, KnownTopics, Owner
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
@@ -80,7 +80,6 @@ MOST_PARTITIONS: Final = 100_000
 """Partitions of one topic; Metadata describes them all in one answer."""
 
 _log = logging.getLogger("kcoord_wire.coordinator")
-_TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 
 
 class Topic:
@@ -478,11 +477,6 @@ def disk_work() -> Iterator[None]:
     except OSError as error:
         _log.error("a change of topics cannot be written: %s; it is answered KAFKA_STORAGE_ERROR", error)
         raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk has failed: {error.strerror}") from error
-
-
-def is_topic_name(name: str) -> bool:
-    """Return whether Kafka allows a topic of this name (``Topic.java``)."""
-    return _TOPIC_NAME.match(name) is not None
 
 
 def check_partition_count(whose: str, partitions: int) -> None:

@@ -28,7 +28,7 @@ from kcoord_wire.coordinator.core.apis import (
     Refused,
     filled,
 )
-from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
+from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers, is_topic_name
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.topics.catalog import (
     NO_ID,
@@ -37,7 +37,6 @@ from kcoord_wire.coordinator.topics.catalog import (
     TopicLimits,
     check_partition_count,
     disk_work,
-    is_topic_name,
 )
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -51,10 +50,12 @@ _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 _FEATURES: Final = {
     "group.version": (1, ApiKey.CONSUMER_GROUP_HEARTBEAT, 0),
     "share.version": (1, ApiKey.SHARE_GROUP_HEARTBEAT, 1),
+    "streams.version": (1, ApiKey.STREAMS_GROUP_HEARTBEAT, 0),
     "transaction.version": (2, ApiKey.END_TXN, BUMPED_FROM),
 }
 """Feature levels of the cluster, each with the api and version that it needs: 1 of ``group.version`` is KIP-848, 1 of
-``share.version`` is KIP-932 (2, dead letter queues, is not served), 2 of ``transaction.version`` is KIP-890."""
+``share.version`` is KIP-932 (2, dead letter queues, is not served), 1 of ``streams.version`` is KIP-1071, 2 of
+``transaction.version`` is KIP-890."""
 
 _MOST_DESCRIBED: Final = 2_000  # partitions in one answer (``max.request.partition.size.limit``)
 _BROKERS, _CONTROLLERS = 1, 2  # whose endpoints DescribeCluster asks for

@@ -10,8 +10,8 @@ Source: `ApiKeys` (oldest and latest stable version) of the jars of kafka-client
 3.4.1, 3.5.2, 3.6.2, 3.7.2, 3.8.1, 3.9.2, 4.0.0, 4.1.0, 4.2.0, 4.3.0, 4.4.0.
 KIP-848 (ConsumerGroupHeartbeat, ConsumerGroupDescribe) begins at 4.0, where it is on by default; before, it is a
 preview. KIP-932 (ShareGroupHeartbeat, ShareGroupDescribe) begins at 4.2 for the same reason: 4.1 advertises the apis,
-and refuses them unless ``share.version`` is raised by hand. Releases older than 0.11 lack the record format that the
-topics hold.
+and refuses them unless ``share.version`` is raised by hand; so does KIP-1071 (streams groups). Releases older than 0.11
+lack the record format that the topics hold.
 """
 
 from __future__ import annotations
@@ -90,6 +90,9 @@ _CHANGES: Final[Mapping[ApiKey, str]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: "4.2:0-1",
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: "4.2:0-0",
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: "4.2:0-0",
+    ApiKey.STREAMS_GROUP_HEARTBEAT: "4.2:0-0 4.4:0-1",
+    ApiKey.STREAMS_GROUP_DESCRIBE: "4.2:0-0 4.4:0-1",
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: "4.4:0-0",
     ApiKey.LIST_CONFIG_RESOURCES: "3.7:0-0 4.1:0-1",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "3.8:0-0",
 }

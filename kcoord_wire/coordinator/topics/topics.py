@@ -186,6 +186,14 @@ class Topics:
             raise ValueError(refused.detail) from None
         self.catalog.create(name, partitions, configs)
 
+    def create_for(self, wanted: list[m.CreateTopicsRequestCreatableTopic]) -> dict[str, str]:
+        """Create topics that a group needs, and return why some of them could not be, by name."""
+        request = Request(0, m.CreateTopicsRequest(topics=wanted), 0)
+        answers = self._administration.create_topics(request).topics
+        return {
+            each.name: each.error_message or ErrorCode(each.error_code).meaning for each in answers if each.error_code
+        }
+
     def delete(self, *names: str) -> list[Effect]:
         """Delete topics: their records, what groups have committed to them, and what waits for their records.
 
