@@ -120,6 +120,21 @@ REFERENCES = (
         others=True,
     ),
     Reference(
+        "streams groups",
+        "streams",
+        DIFFERENCES.with_name("streams_group_differences.toml"),
+        {
+            "StreamsGroupHeartbeat": range(2),
+            "StreamsGroupDescribe": range(2),
+            "StreamsGroupTopologyDescriptionUpdate": range(1),
+        },
+        # what a member of a streams group can cause, and an operator of its group
+        """INVALID_REQUEST UNKNOWN_MEMBER_ID GROUP_ID_NOT_FOUND FENCED_INSTANCE_ID FENCED_MEMBER_EPOCH
+        UNRELEASED_INSTANCE_ID STALE_MEMBER_EPOCH NON_EMPTY_GROUP UNSUPPORTED_VERSION INCONSISTENT_GROUP_PROTOCOL
+        GROUP_MAX_SIZE_REACHED STREAMS_INVALID_TOPOLOGY""",
+        others=True,
+    ),
+    Reference(
         "topics",
         "topics",
         DIFFERENCES.with_name("topic_differences.toml"),

@@ -15,6 +15,7 @@ from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     share_groups,
     share_records,
     static,
+    streams_groups,
     syncing,
     timing,
     topics,

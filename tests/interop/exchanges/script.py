@@ -17,6 +17,11 @@ _CONSUMER: Final = {
     "group.min.session.timeout.ms": "200",
     "group.consumer.assignment.interval.ms": "0",
 }
+_STREAMS: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+}
 SETTINGS: Final = {
     "plain": {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "200"},
     "small": {
@@ -38,6 +43,14 @@ SETTINGS: Final = {
         "group.share.assignment.interval.ms": "0",
         "group.share.max.size": "5",
     },
+    "streams": _STREAMS,
+    "streams-small": {
+        **_STREAMS,
+        "group.streams.initial.rebalance.delay.ms": "500",
+        "group.streams.session.timeout.ms": "1000",
+        "group.streams.heartbeat.interval.ms": "300",
+        "group.streams.max.size": "2",
+    },
 }
 KAFKA_ALONE: Final = {
     "group.consumer.assignor.offload.enable": "false",  # so that the heartbeat that needs an assignment gets it
@@ -48,6 +61,10 @@ KAFKA_ALONE: Final = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
+    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
+    "group.streams.assignor.offload.enable": "false",
+    "group.streams.min.session.timeout.ms": "500",
+    "group.streams.min.heartbeat.interval.ms": "200",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
@@ -55,7 +72,9 @@ KAFKA_ALONE: Final = {
 }
 """What Kafka needs besides for the settings of `VERSION_OF`, and our coordinator has no word for."""
 
-VERSION_OF: Final = dict.fromkeys(("consumer", "consumer-small", "share", "topics", "transactions"), "4.4.0")
+VERSION_OF: Final = dict.fromkeys(
+    ("consumer", "consumer-small", "share", "streams", "streams-small", "topics", "transactions"), "4.4.0"
+)
 """The Kafka that the coordinator of these settings is compared with, where it is not `KAFKA`."""
 TOPICS: Final = {"orders": 3, "payments": 3}
 

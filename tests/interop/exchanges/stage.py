@@ -69,7 +69,7 @@ _WITH_ASSIGNMENTS: Final = (
     "ShareGroupDescribe",
 )
 _UNORDERED: Final = {
-    "Members": ("JoinGroup", "DescribeGroups", "ConsumerGroupDescribe", "ShareGroupDescribe"),
+    "Members": ("JoinGroup", "DescribeGroups", "ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe"),
     "Groups": ("ListGroups",),
     "Configs": ("DescribeConfigs",),
     "Responses": ("DeleteTopics", "ShareFetch"),
