@@ -6,6 +6,7 @@ exactly_once_v2 each word is counted once, with at_least_once none is lost.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter, defaultdict
@@ -18,10 +19,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.clients.served import Served
-from tests.support.kafka_broker import make_topics
+from tests.support.kafka_broker import class_path, make_topics, run_java
 from tests.support.streams_app import Application, Counts, judge_at_least_once, judge_exactly_once
 
 PARTITIONS = 4
+STREAMS = "4.4.0"
+"""The Kafka Streams, and the tools, with streams groups."""
 COMPACTION = "it is not compacted here"  # of changelogs
 VOCABULARY = [f"word-{number}" for number in range(40)]
 PATIENCE = 180.0  # seconds for the last counts, on a busy machine
@@ -114,6 +117,65 @@ def test_words_are_counted_under_churn(tmp_path: Path) -> None:
         runs = play(served.address, tmp_path)
     print({guarantee: produced.total() for guarantee, (produced, _) in runs.items()})
     assert [problem for guarantee, run in runs.items() for problem in GUARANTEES[guarantee](*run)] == []
+
+
+def test_a_streams_group_outlives_kills(tmp_path: Path) -> None:
+    """With group.protocol=streams (KIP-1071) on Kafka Streams 4.4: an instance is killed, then the broker."""
+    settings = [
+        "group.streams.initial.rebalance.delay.ms=200",
+        "group.streams.heartbeat.interval.ms=500",
+        "group.streams.session.timeout.ms=5000",
+        "group.streams.num.standby.replicas=1",
+    ]
+    topics = {"words": PARTITIONS, "counts": PARTITIONS}
+    with ExitStack() as stack:
+        served = Served(topics, tmp_path / "log", allowed=COMPACTION, settings=settings)
+        stack.enter_context(served)
+        address, port = served.address, int(served.address.rpartition(":")[2])
+        application = Application(
+            tmp_path / "classes",
+            tmp_path,
+            address,
+            "at_least_once",
+            PARTITIONS,
+            name="counting",
+            topics=("words", "counts"),
+            version=STREAMS,
+            streams_protocol=True,
+        )
+        with Writer(address, "words") as writer:
+            a, b = (stack.enter_context(application.start(name)) for name in "ab")
+            application.settle([a, b])
+            check_tools(address)
+            a.kill()
+            c = stack.enter_context(application.start("c"))
+            application.settle([b, c])
+            before = [(each.active, each.standby) for each in (b, c)]
+            served.kill()
+            stack.enter_context(Served(topics, tmp_path / "log", port, allowed=COMPACTION, settings=settings))
+            application.settle([b, c])
+        produced = writer.produced
+        counts = read_counts(address, "counts", lambda counts: is_counted(produced, counts))
+        assert judge_at_least_once(produced, counts) == []
+        assert [(each.active, each.standby) for each in (b, c)] == before, "a restart of the broker moves no task"
+
+
+def check_tools(address: str) -> None:
+    """Kafka's tool for streams groups lists the group, and describes its offsets, members and state."""
+    path = os.pathsep.join(class_path(artifact, STREAMS) for artifact in ("kafka_2.13", "kafka-tools"))
+    tool = [
+        path,
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+        "org.apache.kafka.tools.streams.StreamsGroupCommand",
+    ]
+
+    def says(*arguments: str) -> list[str]:
+        return run_java(*tool, "--bootstrap-server", address, *arguments).split()
+
+    assert "counting" in says("--list")
+    assert {"words", "counting-words-repartition"} <= {*says("--describe", "--group", "counting")}
+    assert says("--describe", "--group", "counting", "--members").count("ACTIVE:") == 2
+    assert "Stable" in says("--describe", "--group", "counting", "--state")
 
 
 @pytest.mark.parametrize(

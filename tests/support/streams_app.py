@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.clients.heard import PATIENCE, Heard
-from tests.support.kafka_broker import class_path, compile_java, java, log_file
+from tests.support.kafka_broker import KAFKA, class_path, compile_java, java, log_file
 
 SESSION_MS: Final = 10_000
 _SOURCE: Final = Path(__file__).with_name("java") / "StreamsCount.java"
@@ -28,6 +28,9 @@ class Application:
     :param partitions: of the topic of words
     :param name: its application.id; made of the guarantee if left out
     :param topics: of words and of counts; named after it if left out
+    :param version: of Kafka Streams
+    :param streams_protocol: whether its instances are members of a streams group (KIP-1071), whose settings are the
+        broker's
     """
 
     def __init__(
@@ -41,9 +44,11 @@ class Application:
         name: str = "",
         topics: tuple[str, str] | None = None,
         session_ms: int = SESSION_MS,
+        version: str = KAFKA,
+        streams_protocol: bool = False,
     ) -> None:
         classes.mkdir()
-        self._path = compile_java(_SOURCE, classes, class_path("kafka-streams"))
+        self._path = compile_java(_SOURCE, classes, class_path("kafka-streams", version))
         self._folder = folder
         self.name = name or f"counting-{guarantee.replace('_', '-')}"
         self.words, self.counts = topics or (f"{self.name}-words", f"{self.name}-counts")
@@ -54,14 +59,16 @@ class Application:
             "processing.guarantee": guarantee,
             "default.key.serde": "org.apache.kafka.common.serialization.Serdes$StringSerde",
             "default.value.serde": "org.apache.kafka.common.serialization.Serdes$StringSerde",
-            "num.standby.replicas": "1",
             "replication.factor": "1",
             "statestore.cache.max.bytes": "0",  # every count is written, so that a repeated one is seen
             "commit.interval.ms": "200",
-            "session.timeout.ms": str(session_ms),
-            "heartbeat.interval.ms": "1000",
             "auto.offset.reset": "earliest",
         }
+        if streams_protocol:
+            self._settings["group.protocol"] = "streams"
+        else:
+            classic = {"session.timeout.ms": str(session_ms), "heartbeat.interval.ms": "1000"}
+            self._settings |= {"num.standby.replicas": "1", **classic}
         self._said = threading.Condition()
 
     def start(self, client: str, **more: str) -> Instance:

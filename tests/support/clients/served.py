@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,14 +21,23 @@ class Served(Process):
     :param data_dir: where it keeps groups and offsets
     :param port: 0 takes a free one
     :param allowed: a regular expression of what it may warn of
+    :param settings: of the groups, as NAME=VALUE, besides those for fast tests
     """
 
-    def __init__(self, topics: dict[str, int], data_dir: Path, port: int = 0, *, allowed: str = r"\A\Z") -> None:
+    def __init__(
+        self,
+        topics: dict[str, int],
+        data_dir: Path,
+        port: int = 0,
+        *,
+        allowed: str = r"\A\Z",
+        settings: Sequence[str] = (),
+    ) -> None:
         command = [str(Path(sys.executable).with_name("kcoord")), "serve", "--port", str(port)]
         command += ["--data-dir", str(data_dir)]
         command += ["--topics", ",".join(f"{name}:{partitions}" for name, partitions in topics.items())]
         command += ["--format", "json"]
-        for setting in "group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=200":
+        for setting in ("group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=200", *settings):
             command += ["--config", setting]
         self.topics = topics
         self._allowed = allowed
