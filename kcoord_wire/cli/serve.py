@@ -123,7 +123,8 @@ class Serve(Command):
         Option("topics to create, as in orders:12,payments:8; may be repeated", "NAME:PARTITIONS,..."),
     ] = ()
     auto_create: Annotated[
-        Positive | None, Option("create topics that clients ask for, with this number of partitions", "PARTITIONS")
+        Positive | None,
+        Option("create topics whose metadata clients ask for by name, with this number of partitions", "PARTITIONS"),
     ] = None
     as_version: Annotated[
         str | None,

@@ -198,11 +198,37 @@ def test_topics_are_created_only_where_both_sides_want_it() -> None:
     broker = Broker({}, auto_create_partitions=3, limits=TopicLimits(max_partitions=6))
     refused = broker.metadata(4, "new", allow_auto_topic_creation=False)
     assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert len(broker.metadata(4, "new", allow_auto_topic_creation=True).topics[0].partitions) == 3
-    assert broker.metadata(0, "newer").topics[0].error_code == 0  # before v4 every client wants it
+    created = broker.metadata(4, "new", allow_auto_topic_creation=True).topics[0]
+    assert (created.error_code, created.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []), "this once"
+    assert len(broker.metadata(4, "new", allow_auto_topic_creation=False).topics[0].partitions) == 3
+    broker.metadata(0, "newer")  # before v4 every client wants it
+    assert broker.metadata(0, "newer").topics[0].error_code == 0
     assert broker.metadata(4, "too many").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert broker.metadata(4, "too-many").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for _ in range(2):
+        assert broker.metadata(4, "too-many").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert Broker({}).metadata(4, "new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_names_that_collide_are_not_created() -> None:
+    broker = Broker({"a.b": 1}, auto_create_partitions=1)
+    for _ in range(2):
+        errors = [topic.error_code for topic in broker.metadata(4, "a_b", "c.d", "c_d").topics]
+    assert errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_only_metadata_by_name_brings_a_deleted_topic_back() -> None:
+    broker = Broker({"orders": 2}, auto_create_partitions=1)
+    old = broker.topics.id_of("orders")
+    by_id = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=None, topic_id=old or NO_ID)])
+    broker.topics.delete("orders")
+    assert broker.ask(by_id, 12, m.MetadataResponse).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert broker.produce(batch(b"v")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.list_offset(-1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.ask(m.MetadataRequest(topics=None), 12, m.MetadataResponse).topics == []
+    assert broker.topics.partitions("orders") is None
+    broker.metadata(12, "orders")
+    assert broker.topics.partitions("orders") == 1
+    assert broker.topics.id_of("orders") != old
 
 
 def test_topics_by_name_and_id(broker: Broker) -> None:

@@ -139,10 +139,10 @@ REFERENCES = (
         "topics",
         DIFFERENCES.with_name("topic_differences.toml"),
         dict.fromkeys(TOPIC_APIS, range(0)),
-        # what AdminClients can cause without security
+        # what AdminClients can cause without security, and a producer of records that its topic does not take
         """UNKNOWN_TOPIC_OR_PARTITION INVALID_TOPIC_EXCEPTION TOPIC_ALREADY_EXISTS INVALID_PARTITIONS
         INVALID_REPLICATION_FACTOR INVALID_REPLICA_ASSIGNMENT INVALID_CONFIG INVALID_REQUEST SECURITY_DISABLED
-        UNKNOWN_TOPIC_ID MISMATCHED_ENDPOINT_TYPE UNSUPPORTED_ENDPOINT_TYPE""",
+        UNKNOWN_TOPIC_ID MISMATCHED_ENDPOINT_TYPE UNSUPPORTED_ENDPOINT_TYPE INVALID_RECORD INVALID_TIMESTAMP""",
     ),
     Reference(
         "transactions",

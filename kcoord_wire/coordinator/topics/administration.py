@@ -27,6 +27,7 @@ from kcoord_wire.coordinator.core.brokers import EVERYWHERE, Placement, is_topic
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import (
+    COLLIDING,
     MOST_PARTITIONS,
     NO_ID,
     Catalog,
@@ -42,7 +43,6 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _LONGEST_NAME: Final = 249
 _DEFAULT: Final = -1  # partitions or replicas that the broker chooses
-_COLLIDING = str.maketrans(".", "_")  # names that differ in these only would have one name among metrics
 _LOG_DIR: Final = "/kcoord"  # whatever the disk is, a client cannot look at it
 _TO_THE_END: Final = -1  # the offset with which DeleteRecords asks for all records to go
 
@@ -78,7 +78,7 @@ class Administration:
         asked: m.CreateTopicsRequest = request.message
         times = Counter(wanted.name for wanted in asked.topics)
         room = self._limits.max_partitions - self._catalog.partitions
-        taken = {topic.name.translate(_COLLIDING): topic.name for topic in self._catalog}
+        taken = {topic.name.translate(COLLIDING): topic.name for topic in self._catalog}
         # A name that is there twice is answered once.
         answers: dict[str, m.CreateTopicsResponseCreatableTopicResult] = {}
         described: dict[frozenset[tuple[str, str]], list[m.CreateTopicsResponseCreatableTopicConfigs]] = {}
@@ -95,7 +95,7 @@ class Administration:
                     with disk_work():
                         planned.append(self._catalog.plan(wanted.name, partitions, configs, len(planned), placement))
                     answer.topic_id = planned[-1].id
-                    taken[wanted.name.translate(_COLLIDING)] = wanted.name
+                    taken[wanted.name.translate(COLLIDING)] = wanted.name
                 room -= partitions
                 if request.version >= CREATED_CONFIGS_FROM:
                     answer.num_partitions, answer.replication_factor = partitions, replicas
@@ -125,7 +125,7 @@ class Administration:
         _check_name(wanted.name)
         if self._catalog.named(wanted.name) is not None:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.")
-        other = taken.get(wanted.name.translate(_COLLIDING))
+        other = taken.get(wanted.name.translate(COLLIDING))
         if other is not None:
             detail = f"Topic '{wanted.name}' collides with existing topic: {other}"
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, detail)

@@ -73,6 +73,9 @@ class TopicLimits:
                 raise ValueError(f"{name} is a whole number from 1 up, not {value!r}")
 
 
+COLLIDING: Final = str.maketrans(".", "_")
+"""For `str.translate`: names that differ in these only would have one name among metrics, so there is one of them."""
+
 NO_ID: Final = uuid.UUID(int=0)
 """The id in requests and responses that name no topic by id."""
 

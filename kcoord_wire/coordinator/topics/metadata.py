@@ -3,6 +3,8 @@
 Laws:
 
 * DescribeCluster and DescribeTopicPartitions say what Metadata says: their answers are made of Metadata's.
+* A topic that is created because its metadata is asked for by name is answered UNKNOWN_TOPIC_OR_PARTITION (3) this
+  once, as by Kafka, whose controller creates it meanwhile. No other request creates a topic, nor does one by id.
 * There are no reassignments. There are no ACLs, as on a broker without an authorizer: they are refused with
   SECURITY_DISABLED (54).
 
@@ -31,6 +33,7 @@ from kcoord_wire.coordinator.core.apis import (
 from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers, is_topic_name
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.topics.catalog import (
+    COLLIDING,
     NO_ID,
     Catalog,
     Topic,
@@ -43,6 +46,7 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _MAX_NODE_ID = (1 << 31) - 1
+_MISSING: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 # Bit sets of AclOperation codes: a broker without ACLs answers all that exist for the resource.
 _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
@@ -177,16 +181,23 @@ class ClusterMetadata:
             raise Refused(ErrorCode.INVALID_REQUEST)
         if ids:  # names beside them are ignored, as by Kafka
             return [self._describe_id(topic_id) for topic_id in ids]
-        refused = self._create_missing(names, asked.allow_auto_topic_creation)
-        return [self._describe_name(name, refused) for name in names]
+        found = [self._describe_name(name) for name in names]
+        if self._auto_create is not None and asked.allow_auto_topic_creation:
+            missing = [each.name for each in found if each.name and each.error_code == _MISSING]
+            if missing and (refused := self._create(missing, self._auto_create)):
+                for topic in found:
+                    topic.error_code = refused if topic.error_code == _MISSING else topic.error_code
+        return found
 
-    def _create_missing(self, names: Iterable[str | None], may_create: bool) -> ErrorCode:
-        """Create the topics that do not exist, as far as there is room for them, and return why it could not be."""
-        count = self._auto_create
-        if count is None or not may_create:
-            return ErrorCode.NONE
-        missing = [name for name in names if name and is_topic_name(name) and self.catalog.named(name) is None]
-        room = max(self._limits.max_partitions - self.catalog.partitions, 0) // count if missing else 0
+    def _create(self, names: Iterable[str], count: int) -> ErrorCode:
+        """Create topics, as far as there is room for them and their names do not collide; return why it cannot be."""
+        taken = {topic.name.translate(COLLIDING) for topic in self.catalog}
+        missing = []
+        for name in names:
+            if (known_as := name.translate(COLLIDING)) not in taken:
+                taken.add(known_as)
+                missing.append(name)
+        room = max(self._limits.max_partitions - self.catalog.partitions, 0) // count
         try:
             with disk_work():
                 self.catalog.add([self.catalog.plan(name, count, ahead=at) for at, name in enumerate(missing[:room])])
@@ -222,13 +233,13 @@ class ClusterMetadata:
             return m.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
         return self._describe(topic)
 
-    def _describe_name(self, name: str | None, refused: ErrorCode) -> m.MetadataResponseTopic:
+    def _describe_name(self, name: str | None) -> m.MetadataResponseTopic:
         topic = self.catalog.named(name or "")
         if topic is not None:
             return self._describe(topic)
         if not name or not is_topic_name(name):
             return m.MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name or "")
-        return m.MetadataResponseTopic(error_code=refused or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+        return m.MetadataResponseTopic(error_code=_MISSING, name=name)
 
     def _whole_metadata(self, request: Request, topics: Sequence[str]) -> m.MetadataResponse:
         """Return what Metadata is answered to the client of `request`, with what it may do."""

@@ -63,7 +63,7 @@ def _play_on_kafka(settings: str, scripts: Sequence[Script], folder: Path, resul
 
 def _play_on_ours(settings: str, scripts: Sequence[Script], folder: Path, result: Played) -> None:
     config = GroupConfig.from_properties(SETTINGS[settings])
-    with Coordinator(topics=TOPICS, config=config, data_dir=folder) as coordinator:
+    with Coordinator(topics=TOPICS, config=config, data_dir=folder, auto_create_partitions=3) as coordinator:
         result.ours.update((script.name, _play(script, coordinator.address)) for script in scripts)
     result.our_folders[settings] = folder
 

@@ -44,13 +44,13 @@ _CHOSEN_ID: Final = re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])")
 _OWN_ADDRESS: Final = {"NodeId": "<node>", "Host": "<host>", "Port": "<port>"}
 _NO_ADDRESS: Final = {-1, ""}
 _OWN_NODE: Final = {
-    **dict.fromkeys(("LeaderId", "BrokerId", "ControllerId"), "<node>"),
+    **dict.fromkeys(("LeaderId", "BrokerId", "ControllerId", "NodeId"), "<node>"),
     **{key: ["<node>"] for key in ("ReplicaNodes", "IsrNodes")},
     "Host": "<host>",
     "Port": "<port>",
     "ClusterId": "<cluster>",
 }
-_OF_NODES: Final = ("DescribeCluster", "DescribeTopicPartitions")
+_OF_NODES: Final = ("DescribeCluster", "DescribeTopicPartitions", "Metadata")
 _BUSY: Final = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -61,7 +61,7 @@ _BUSY: Final = {
 """What is answered while a coordinator reads its log, markers are being written, or a topic is new."""
 _TIMES: Final = ("TransactionStartTimeMs", "LastTimestamp", "LogAppendTimeMs")
 _NO_ID: Final = f"<{UUID(int=0)}>"
-_MAKES_IDS: Final = ("CreateTopics", "DeleteTopics", "DescribeTopicPartitions")
+_MAKES_IDS: Final = ("CreateTopics", "DeleteTopics", "DescribeTopicPartitions", "Metadata")
 _WITH_ASSIGNMENTS: Final = (
     "ConsumerGroupHeartbeat",
     "ConsumerGroupDescribe",

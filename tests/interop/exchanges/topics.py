@@ -157,6 +157,55 @@ def topics_are_deleted(stage: Stage, version: int) -> None:
         a.call(kw.DeleteTopicsRequest(topics=states, timeout_ms=20_000), version, error)
 
 
+@script(settings="topics", versions=(1, 4, 12))
+def topics_are_created_on_demand(stage: Stage, version: int) -> None:
+    """By Metadata of a name, where client and broker want it; the first answer says that there is none. A topic that
+    was deleted comes back in this way, and in no other."""
+    a = stage.connect("a")
+    name, topic = stage.group, kw.MetadataRequestTopic
+
+    def look(*names: str, allow: bool = False, at: int = version, error: E | None = None) -> None:
+        topics = [topic(name=each) for each in names]
+        request = kw.MetadataRequest(topics=topics, allow_auto_topic_creation=allow or at < CHOOSES_CREATION_FROM)
+        a.call(request, at, error)
+
+    if version >= CHOOSES_CREATION_FROM:
+        look(name, error=E.UNKNOWN_TOPIC_OR_PARTITION)
+    look(name, allow=True, error=E.UNKNOWN_TOPIC_OR_PARTITION)
+    exists(a, name)
+    look(name)
+    if version < IDS_FROM:
+        return
+    with stage.off_the_record():
+        known = a.call(kw.MetadataRequest(topics=[topic(name=name)]), version).topics[0].topic_id
+    delete(a, name)
+    part = kw.ListOffsetsRequestListOffsetsPartition(partition_index=0, timestamp=-1)
+    offsets = kw.ListOffsetsRequest(
+        replica_id=-1, topics=[kw.ListOffsetsRequestListOffsetsTopic(name=name, partitions=[part])]
+    )
+    stage.eventually(
+        lambda: a.wire.call(offsets, 8).topics[0].partitions[0].error_code,
+        lambda error: error == E.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+    a.call(kw.MetadataRequest(topics=[topic(name=None, topic_id=known)]), version, E.UNKNOWN_TOPIC_ID)
+    produce(a, name, 9, Record(b"k", b"v"), error=E.UNKNOWN_TOPIC_OR_PARTITION)
+    a.call(offsets, 8, E.UNKNOWN_TOPIC_OR_PARTITION)
+    look(name, error=E.UNKNOWN_TOPIC_OR_PARTITION)
+    look(name, allow=True, error=E.UNKNOWN_TOPIC_OR_PARTITION)
+    exists(a, name)
+    look(name)
+    collides = name.replace("_", ".")
+    look(collides, allow=True, error=E.UNKNOWN_TOPIC_OR_PARTITION)
+    look(collides, error=E.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+CHOOSES_CREATION_FROM: Final = 4
+"""The Metadata from which on a client says whether a topic is to be created (KIP-204)."""
+
+IDS_FROM: Final = 12
+"""The Metadata from which on topics may be asked for by id (KIP-516)."""
+
+
 @script(settings="topics", versions=(0, 2, 3))
 def topics_grow(stage: Stage, version: int) -> None:
     """More partitions, and what is no growth."""
