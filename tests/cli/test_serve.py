@@ -22,6 +22,7 @@ from kcoord_wire.coordinator.core.apis import Kind, Operation
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.security.authentication import Credential, Users
 from kcoord_wire.coordinator.security.permissions import Permissions
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.group_client import (
     SOON,
     VERSIONS,
@@ -131,10 +132,12 @@ def test_metrics_over_http(serve: Start) -> None:
     assert served.metrics_port is not None
     with Wire(served.address) as wire:
         asked = kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
+        assert wire.call(asked, 9).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert len(wire.call(asked, 9).topics[0].partitions) == 3
     with socket.create_connection(("127.0.0.1", served.metrics_port), SOON) as scrape:
         scrape.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
         text = b"".join(iter(lambda: scrape.recv(65536), b"")).decode()
+    assert 'kcoord_requests_total{api="Metadata",error="UNKNOWN_TOPIC_OR_PARTITION"} 1.0' in text
     assert 'kcoord_requests_total{api="Metadata",error="NONE"} 1.0' in text
     assert served.end()[0] == 0
 
