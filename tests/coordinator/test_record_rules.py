@@ -7,8 +7,9 @@ import time
 import pytest
 
 import kcoord_wire as kw
+from kcoord_wire import messages as m
 from kcoord_wire.coordinator.partitions.batch_header import BATCH_HEADER_SIZE
-from kcoord_wire.coordinator.partitions.record_rules import MOST_LISTED
+from kcoord_wire.coordinator.partitions.record_rules import MOST_DECOMPRESSED, MOST_LISTED, MOST_RECORDS
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Compression, Record, encode_batch
@@ -121,9 +122,9 @@ GOOD = batch(b"a", b"b", key=b"k")
         ),
         (
             resealed(
-                changed(batch(b"a", compression=Compression.GZIP), 23, (1 << 20).to_bytes(4, "big")),
+                changed(batch(b"a", compression=Compression.GZIP), 23, MOST_RECORDS.to_bytes(4, "big")),
                 AT_COUNT,
-                ((1 << 20) + 1).to_bytes(4, "big"),
+                (MOST_RECORDS + 1).to_bytes(4, "big"),
             ),
             ErrorCode.MESSAGE_TOO_LARGE,
         ),
@@ -135,6 +136,19 @@ def test_records_that_cannot_be_read_are_refused(data: bytes, error: ErrorCode) 
     broker = with_configs(cleanup_policy="compact")
     assert broker.produce(data).error_code == error
     assert broker.produce(GOOD).base_offset == 0
+
+
+def test_what_a_request_may_have_read_is_bounded() -> None:
+    """Of many batches that decompress to much the first are read; the others are to be sent again."""
+    broker = with_configs(cleanup_policy="compact")
+    large = encode_batch([Record(b"k", bytes(MOST_DECOMPRESSED * 2 // 3))], compression=Compression.ZSTD)
+    too_large = encode_batch([Record(b"k", bytes(MOST_DECOMPRESSED))], compression=Compression.ZSTD)
+    request = broker.produce_request(large, 9)
+    request.topic_data[0].partition_data *= 4
+    outcomes = broker.ask(request, 9, m.ProduceResponse).responses[0].partition_responses
+    assert [each.error_code for each in outcomes] == [0, 0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT]
+    assert broker.produce(too_large).error_code == ErrorCode.INVALID_RECORD
+    assert broker.produce(large).base_offset == 2
 
 
 def test_records_of_other_topics_are_not_read() -> None:

@@ -37,7 +37,7 @@ from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, T
 from kcoord_wire.coordinator.log.batches import LogBatch
 from kcoord_wire.coordinator.partitions.batch_header import Header, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
-from kcoord_wire.coordinator.partitions.record_rules import RefusedRecords
+from kcoord_wire.coordinator.partitions.record_rules import Reading, RefusedRecords
 from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, TopicLimits, disk_work
 from kcoord_wire.coordinator.topics.compaction import Compacting, Compaction
@@ -363,13 +363,16 @@ class Topics:
     ) -> list[Effect]:
         asked: m.ProduceRequest = request.message
         grown: list[Growth] = []
+        reading = Reading()
         if asked.acks not in _ACKS:
             response = refusal(asked, request.version, ErrorCode.INVALID_REQUIRED_ACKS)
         else:
             response = m.ProduceResponse()
             for part in asked.topic_data:
                 topic = self.catalog.find(part.name, part.topic_id, request.version >= TOPIC_UUIDS_FROM)
-                outcomes = [self._append(topic, data, request, verified, grown, now) for data in part.partition_data]
+                outcomes = [
+                    self._append(topic, data, request, verified, grown, now, reading) for data in part.partition_data
+                ]
                 response.responses.append(
                     m.ProduceResponseTopicProduceResponse(
                         name=part.name, topic_id=part.topic_id, partition_responses=outcomes
@@ -395,6 +398,7 @@ class Topics:
         verified: Mapping[Partition, ErrorCode],
         grown: list[Growth],
         now: int,
+        reading: Reading,
     ) -> m.ProduceResponsePartitionProduceResponse:
         outcome = m.ProduceResponsePartitionProduceResponse(index=data.index, base_offset=-1)
         try:
@@ -412,7 +416,9 @@ class Topics:
             answer = verified.get((topic.name, data.index)) if verified else None
             if answer:
                 raise Refused(answer)
-            self.configuration.record_rules(topic).check(batch, data.records, log.name, now + self.wall_ahead_ms)
+            self.configuration.record_rules(topic).check(
+                batch, data.records, log.name, now + self.wall_ahead_ms, reading
+            )
             stable = log.stable_offset
             records = data.records
             if topic.configs.get("message.timestamp.type") == "LogAppendTime":
