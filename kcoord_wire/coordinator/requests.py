@@ -26,7 +26,7 @@ from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedE
 from kcoord_wire.coordinator.connection import REQUEST_ID, CachedHeartbeat, Connection, PeerLimits
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.brokers import route
-from kcoord_wire.coordinator.core.events import ConnectionLost, Request
+from kcoord_wire.coordinator.core.events import HANG_UP, ConnectionLost, Request
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.description import RebalanceLog
 from kcoord_wire.coordinator.fault_injection import Fault, FaultedExchange, Faults, Strike
@@ -298,6 +298,9 @@ class Requests:
         connection = self._waiting.pop(token, None)
         if connection is None:
             self.host.flow.answered(token, message, self._clock())
+            return
+        if message is HANG_UP:
+            connection.close()
             return
         if connection.finish is not None:
             finish, connection.finish = connection.finish, None

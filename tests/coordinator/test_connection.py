@@ -102,6 +102,16 @@ def test_a_produce_without_acknowledgement_is_not_answered(coordinator: StartCoo
         assert wire.call(VERSIONS, 3).error_code == 0
 
 
+def test_a_failed_produce_without_acknowledgement_hangs_up(coordinator: StartCoordinator) -> None:
+    """As Kafka does, after what was answered before."""
+    part = kw.ProduceRequestPartitionProduceData(index=0, records=b"no batch")
+    topic = kw.ProduceRequestTopicProduceData(name="orders", partition_data=[part])
+    with Wire(coordinator().address) as wire:
+        assert wire.call(VERSIONS, 3).error_code == 0
+        wire.send(kw.ProduceRequest(acks=0, timeout_ms=1000, topic_data=[topic]), 9)
+        assert wire.is_closed_by_peer()
+
+
 @pytest.mark.parametrize("sent", [b"", b"\0\0", request_bytes(VERSIONS, 3, 1)[:-1], b"\0\0\0\x20" + b"a" * 31])
 def test_a_silent_connection_is_closed(coordinator: StartCoordinator, sent: bytes) -> None:
     limits = PeerLimits(idle_ms=300, frame_ms=300)

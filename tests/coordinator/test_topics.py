@@ -19,7 +19,7 @@ from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.coordinator.core.events import Load, Reply, Request, Resign
+from kcoord_wire.coordinator.core.events import HANG_UP, Load, Reply, Request, Resign
 from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -334,9 +334,9 @@ def test_acks_and_transactional_ids(broker: Broker) -> None:
     assert broker.produce(GOOD, acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert broker.produce(GOOD, transactional_id="t").base_offset == 0, "a batch outside any transaction"
     assert broker.produce(GOOD, acks=1).base_offset == 2
-    for data in (GOOD, b""):
+    for data, outcome in ((GOOD, None), (b"", HANG_UP)):
         (reply,) = broker.send(broker.produce_request(data, 9, acks=0), 9)
-        assert reply.message is None  # nothing is sent, whatever has become of it
+        assert reply.message is outcome
     assert broker.fetch(0).high_watermark == 6
 
 

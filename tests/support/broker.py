@@ -13,7 +13,7 @@ from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.coordinator.core.events import Reply, Request, TopicsDeleted
+from kcoord_wire.coordinator.core.events import HANG_UP, Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.disk import Disk
 from kcoord_wire.kernel.machines import Tick
@@ -79,7 +79,7 @@ class Broker:
             assert isinstance(effect, Reply)
             assert effect.after == 0
             cls, version = self.asked.pop(effect.token)
-            if effect.message is not None:
+            if effect.message not in (None, HANG_UP):
                 assert type(effect.message) is cls
                 kcoord_wire.encode_response(effect.message, version)
                 effect.message = registry[cls.__name__].decode(kcoord_wire.encode(effect.message, version), version)

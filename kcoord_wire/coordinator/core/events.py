@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.config import GroupConfig
@@ -205,12 +205,20 @@ Event = Request | Tick | OutsideEvent
 # ---- effects
 
 
+class HangUp:
+    """The connection is closed: the only way to report an error to a client that wants no answer."""
+
+
+HANG_UP: Final = HangUp()
+
+
 @dataclass(slots=True)
 class Reply:
     """Answer a request.
 
     :ivar token: the request's
-    :ivar message: the response; None where the client wants none (Produce with acks=0)
+    :ivar message: the response; None where the client wants none (Produce with acks=0), `HANG_UP` where such a request
+        has failed
     :ivar after: the `Append` that must be on disk before; 0 for none
     :ivar request: what is answered; never None where `after` is not 0, since the disk may fail
     """

@@ -13,8 +13,8 @@ Laws:
   request in a session is answered FETCH_SESSION_ID_NOT_FOUND (70), as by a broker that has dropped it.
 * The first batch of a transaction in a partition is refused unless it comes as `VerifiedProduce`, with which the host
   says what the transaction coordinator has answered for its partition.
-* Unlike in other machines, the `Reply` to a Produce with acks 0 has the message None: nothing is sent. And `abandon`
-  withdraws a parked request.
+* Unlike in other machines, the `Reply` to a Produce with acks 0 has the message None: nothing is sent; or `HANG_UP`, if
+  one of its partitions fails. And `abandon` withdraws a parked request.
 
 Source: kafka `KafkaApis.scala`, `ReplicaManager.scala`, `DelayedFetch.scala`, `FetchSession`; KIP-74, KIP-98, KIP-227,
 KIP-320, KIP-511, KIP-516, KIP-1242.
@@ -33,7 +33,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import SERVED, TOPIC_UUIDS_FROM, ZSTD_FROM, Refused, refusal
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted
+from kcoord_wire.coordinator.core.events import HANG_UP, Effect, Event, HangUp, Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.log.batches import LogBatch
 from kcoord_wire.coordinator.partitions.batch_header import Header, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
@@ -380,7 +380,7 @@ class Topics:
                 )
             if not self.catalog.brokers.is_plain:
                 name_leaders(self.catalog, response, request.version)
-        effects: list[Effect] = [Reply(request.token, None if asked.acks == 0 else response)]
+        effects: list[Effect] = [Reply(request.token, response if asked.acks else _unacknowledged(response))]
         effects += self._fetches.wake(grown)
         self._after_append(now)
         return effects
@@ -492,3 +492,8 @@ class Topics:
             return refused.error
         grown.append(self._grew(log, base_offset, size, stable))
         return ErrorCode.NONE
+
+
+def _unacknowledged(response: m.ProduceResponse) -> HangUp | None:
+    parts = (part for topic in response.responses for part in topic.partition_responses)
+    return HANG_UP if any(part.error_code for part in parts) else None

@@ -370,6 +370,27 @@ def records_without_a_key(stage: Stage, version: int) -> None:
     produce(a, names[0], version, key, empty)
 
 
+@script(settings="topics")
+def records_without_acknowledgement(stage: Stage) -> None:
+    """Nothing is answered; where one is refused, the broker hangs up."""
+    a, b = stage.connect("a"), stage.connect("b")
+    create(a, new(stage.group, configs={"cleanup.policy": "compact"}))
+    exists(a, stage.group)
+    produce(a, stage.group, 9, Record(b"k", b"v"))
+
+    def unacknowledged(key: bytes | None) -> Any:
+        part = kw.ProduceRequestPartitionProduceData(index=0, records=encode_batch([Record(key, b"v")]))
+        data = kw.ProduceRequestTopicProduceData(name=stage.group, partition_data=[part])
+        return kw.ProduceRequest(acks=0, timeout_ms=20_000, topic_data=[data])
+
+    b.send(unacknowledged(b"k"), 9)
+    b.call(kw.DescribeClusterRequest(), 0)
+    b.is_closed_after(unacknowledged(None), 9)
+    end = kw.ListOffsetsRequestListOffsetsPartition(partition_index=0, timestamp=-1)
+    topics = [kw.ListOffsetsRequestListOffsetsTopic(name=stage.group, partitions=[end])]
+    a.call(kw.ListOffsetsRequest(replica_id=-1, topics=topics), 8)
+
+
 @script(settings="topics", versions=(7, 8))
 def records_of_another_time(stage: Stage, version: int) -> None:
     """An hour ahead is too far by default, an age has no bound; a topic may say otherwise, or set the time itself."""
