@@ -1,4 +1,4 @@
-"""Who may connect and do what, as clients change it: ACLs and SCRAM credentials.
+"""Who may connect and do what, as clients change it: ACLs, SCRAM credentials, quotas.
 
 Laws:
 
@@ -23,6 +23,7 @@ from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.security.acls import Acl, create_acls, delete_acls, describe_acls
 from kcoord_wire.coordinator.security.authentication import Credential, Users
 from kcoord_wire.coordinator.security.permissions import Permissions
+from kcoord_wire.coordinator.security.quotas import Entity, Throttling, alter_quotas, describe_quotas
 from kcoord_wire.coordinator.security.scram import Changes, alter_credentials, describe_credentials
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.protocol.api_keys import ApiKey
@@ -36,12 +37,15 @@ ACCESS_APIS: Final = frozenset(
         ApiKey.DELETE_ACLS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
     )
 )
 """The apis that `Access` answers."""
 
 _ACLS: Final = "acls"
 _SCRAM: Final = "scram"
+_QUOTAS: Final = "quotas"
 
 
 class Access:
@@ -50,6 +54,8 @@ class Access:
     :param catalog: keeps what they change
     :ivar permissions: who may do what; None allows everything
     :ivar users: who may connect; None for everybody
+    :ivar quotas: what clients may cost; empty for no bounds
+    :ivar throttling: counts that
     """
 
     def __init__(self, catalog: Catalog, permissions: Permissions | None, users: Users | None = None) -> None:
@@ -57,6 +63,8 @@ class Access:
         self._given = users
         self.users = None if users is None else users.copy()
         self._credentials = self.users or Users.nobody()
+        self.quotas: dict[Entity, dict[str, float]] = {}
+        self.throttling = Throttling(self.quotas)
         self.permissions = permissions
         self._answers: Mapping[type, Callable[[Any], Any]] = {
             m.CreateAclsRequest: self._create_acls,
@@ -64,6 +72,8 @@ class Access:
             m.DeleteAclsRequest: self._delete_acls,
             m.DescribeUserScramCredentialsRequest: self._describe_credentials,
             m.AlterUserScramCredentialsRequest: self._alter_credentials,
+            m.DescribeClientQuotasRequest: lambda request: describe_quotas(self.quotas, request),
+            m.AlterClientQuotasRequest: self._alter_quotas,
         }
 
     def load(self) -> None:
@@ -74,6 +84,9 @@ class Access:
             mechanism, _, name = key.partition(" ")
             changes[mechanism, name] = Credential.parse(mechanism, text) if text else None
         self._credentials.alter(changes)
+        kept = self._catalog.kept(_QUOTAS).items()
+        self.quotas.clear()
+        self.quotas.update((tuple((kind, name) for kind, name in json.loads(key)), dict(own)) for key, own in kept)
 
     def _load_acls(self) -> None:
         if self.permissions is not None:
@@ -124,4 +137,15 @@ class Access:
             kept[f"{mechanism} {name}"] = deleted if credential is None else str(credential)
         self._catalog.keep(_SCRAM, kept)
         self._credentials.alter(changes)
+        return response
+
+    # ---- quotas
+
+    def _alter_quotas(self, request: m.AlterClientQuotasRequest) -> m.AlterClientQuotasResponse:
+        response, changed = alter_quotas(self.quotas, request)
+        self._catalog.keep(_QUOTAS, {json.dumps(entity): own or None for entity, own in changed.items()})
+        for entity, own in changed.items():
+            self.quotas.pop(entity, None)
+            if own:
+                self.quotas[entity] = own
         return response

@@ -97,11 +97,12 @@ class Connection(peers.FramedPeer):
     :ivar exchange: the request in hand, where faults may meet it
     :ivar finish: makes the whole answer of what the machine answers, where permissions have taken something away
     :ivar session: None where there is no SASL
+    :ivar throttle_ms: for how long its next request waits once the one in hand is answered (KIP-219)
     """
 
     __slots__ = (
         "_metrics", "_repeat", "_scheduler", "beat", "broker", "client_host", "client_id", "codec", "correlation_id",
-        "exchange", "finish", "session",
+        "exchange", "finish", "session", "throttle_ms",
     )  # fmt: skip
     limits: PeerLimits
 
@@ -121,6 +122,7 @@ class Connection(peers.FramedPeer):
         self.exchange: FaultedExchange | None = None
         self.finish: Finish | None = None
         self.session: Session | None = None
+        self.throttle_ms = 0
 
     # ---- requests in
 
@@ -179,7 +181,10 @@ class Connection(peers.FramedPeer):
             # Counted first: a client that has its answer finds it in the metrics.
             self._metrics.count_request(codec.api_key, first_error(message), time.monotonic() - self.active_at)
             self.write(data * copies)
-        if self.has_more:
+        if self.throttle_ms:
+            delay_ms, self.throttle_ms = self.throttle_ms, 0
+            self.later(delay_ms, self._end_wait)
+        elif self.has_more:
             self._scheduler.ready.append(self)
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
@@ -196,6 +201,9 @@ class Connection(peers.FramedPeer):
                 self._scheduler.settle()
 
         asyncio.get_running_loop().call_later(delay_ms / 1000, go_on)
+
+    def _end_wait(self) -> None:
+        self.in_hand = None
 
     # ---- a paused broker
 

@@ -5,7 +5,9 @@ Laws:
 * A request passes, in this order, the session's admission, the bounds of its api, the faults, the permissions, the
   routing; the response passes routing, permissions and faults on its way back.
 * An answer that promises durability leaves after the append it waits for is on disk (host.py).
-* Without faults, permissions, SASL and other brokers a request costs nothing for them.
+* Without faults, permissions, quotas, SASL and other brokers a request costs nothing for them.
+* A client over its quota is answered at once with the time for which it has to wait, and nothing that it sends before
+  is read: an answer to a Fetch has no records then.
 * A Heartbeat with the bytes of the last one on its connection is not read again: it is answered likewise while the
   member's `Pulse` says that nothing has changed, and takes the way of any request else.
 """
@@ -36,11 +38,13 @@ from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, TransactionCou
 from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, Admission, Session, Users
 from kcoord_wire.coordinator.security.authorization import split
 from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions
+from kcoord_wire.coordinator.security.quotas import Metered
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.traffic import Traffic
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.messages.fetch import FetchResponse
 from kcoord_wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcoord_wire.messages.produce import ProduceRequest
+from kcoord_wire.messages.produce import ProduceRequest, ProduceResponse
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -48,6 +52,8 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 # Compared for each request: numbers are twice as fast as the enum's members.
 _MAKE_IDS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
 _SASL_APIS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
+_NOTED: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.HEARTBEAT)})
+_SIZE: Final = 4  # bytes before each frame
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _VERSION_BITS: Final = 16
@@ -71,6 +77,11 @@ def _refuses(session: Session, api_key: int, start: int) -> bool:
     if admission is Admission.CLOSE:
         raise DecodeError("api", start, "RequestHeader", f"api {api_key} before authentication")
     return admission is Admission.REFUSE
+
+
+def _principal(connection: Connection) -> str:
+    session = connection.session
+    return ANONYMOUS if session is None or session.principal is None else session.principal
 
 
 class Requests:
@@ -162,13 +173,20 @@ class Requests:
             return
         if codec.check is not None:
             codec.check(message, client_id)
-        if api_key == _HEARTBEAT:
-            connection.beat = self._cached(body, start, message, version)
+        if api_key in _NOTED:
+            self._note(connection, api_key, version, message, body, start)
         if self.faults is None:
             self.submit(connection, codec, message)
         else:
             connection.exchange = _Exchange(self, connection, codec, message)
             connection.exchange.receive()
+
+    def _note(self, connection: Connection, api_key: int, version: int, message: Any, body: bytes, start: int) -> None:
+        """Remember a Heartbeat, which may come again; meter what quotas are for."""
+        if api_key == _HEARTBEAT:
+            connection.beat = self._cached(body, start, message, version)
+        elif self.access.quotas:
+            self._meter(connection, message, len(body) - start)
 
     def _codec(self, body: bytes, start: int) -> ApiCodec:
         """Return the codec of an api that is asked for the first time, or of an ApiVersions that is not served: that
@@ -257,8 +275,7 @@ class Requests:
 
     def _permitted(self, permissions: Permissions, connection: Connection, codec: ApiCodec, message: Any) -> Any | None:
         """Return what of a request its client may ask; None if nothing."""
-        session = connection.session
-        principal = ANONYMOUS if session is None or session.principal is None else session.principal
+        principal = _principal(connection)
         asked, connection.finish = split(
             permissions, message, codec.version, principal, self._topics.name_of, connection.host
         )
@@ -305,6 +322,8 @@ class Requests:
         if connection.finish is not None:
             finish, connection.finish = connection.finish, None
             message = finish(message)
+        if self.access.quotas:
+            message = self._throttled(connection, message)
         exchange = connection.exchange
         if exchange is None:
             connection.answer(message)
@@ -320,6 +339,29 @@ class Requests:
             self.host.shares.submit(ConnectionLost(id(connection)), self._clock())
 
     # ---- access
+
+    def _metered(self, connection: Connection) -> Metered:
+        return Metered(_principal(connection).partition(":")[2], connection.client_id, connection.broker)
+
+    def _meter(self, connection: Connection, message: Any, size: int) -> None:
+        """Count a Produce, and bound a Fetch."""
+        throttling, client = self.access.throttling, self._metered(connection)
+        if isinstance(message, ProduceRequest):
+            connection.throttle_ms = throttling.produced(client, size, self._clock())
+        elif (most := throttling.most_fetched(client)) is not None:
+            message.max_bytes = min(message.max_bytes, most)
+            message.min_bytes = min(message.min_bytes, most)
+
+    def _throttled(self, connection: Connection, message: Any) -> Any:
+        """Return an answer with the time for which its client has to wait; of a Fetch that has to, without records."""
+        if isinstance(message, FetchResponse) and connection.codec is not None:
+            size = _SIZE + len(connection.codec.encode(message))
+            connection.throttle_ms = self.access.throttling.fetched(self._metered(connection), size, self._clock())
+            if connection.throttle_ms:
+                return FetchResponse(throttle_time_ms=connection.throttle_ms)
+        elif isinstance(message, ProduceResponse):
+            message.throttle_time_ms = connection.throttle_ms
+        return message
 
     def _answer_access(self, request: Request) -> None:
         self._send(request.token, self.access.answer(request))

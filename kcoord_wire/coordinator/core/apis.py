@@ -281,6 +281,13 @@ def _meaning(item: Any, version: int, error: int) -> str:
     return ErrorCode(error).meaning
 
 
+def _quota_entity(entry: Any, version: int, error: int) -> list[m.AlterClientQuotasResponseEntityData]:
+    return [
+        m.AlterClientQuotasResponseEntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+        for part in entry.entity
+    ]
+
+
 _TEXT: Final = {"error_message": _meaning}
 _ALL: Final = range(1 << 15)
 Need = tuple[Kind, Operation]
@@ -602,6 +609,21 @@ _ROWS: Final = (
         needs=((Kind.GROUP, Operation.DELETE),),
         each=_READ_TOPIC,
         **_OF_MEMBER,
+    ),
+    Api(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        range(2),
+        beside={"entries": None, **_TEXT},
+        needs=((Kind.CLUSTER, Operation.DESCRIBE_CONFIGS),),
+        names="components",
+    ),
+    Api(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        range(2),
+        parts="entries",
+        beside={"entity": _quota_entity, **_TEXT},
+        needs=((Kind.CLUSTER, Operation.ALTER_CONFIGS),),
+        names="entries",
     ),
     Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, range(1), beside=_TEXT, needs=(_DESCRIBE_CLUSTER,), names="users"),
     Api(
