@@ -166,6 +166,23 @@ REFERENCES = (
         INVALID_TRANSACTION_TIMEOUT MEMBER_ID_REQUIRED UNSTABLE_OFFSET_COMMIT PRODUCER_FENCED
         TRANSACTIONAL_ID_NOT_FOUND TRANSACTION_ABORTABLE INVALID_REGULAR_EXPRESSION INVALID_RECORD""",
     ),
+    Reference(
+        "applications",
+        "applications",
+        DIFFERENCES.with_name("application_differences.toml"),
+        {
+            "CreateAcls": range(1, 4),
+            "DescribeAcls": range(1, 4),
+            "DeleteAcls": range(1, 4),
+            "AlterUserScramCredentials": range(1),
+            "DescribeUserScramCredentials": range(1),
+            "AlterClientQuotas": range(2),
+            "DescribeClientQuotas": range(2),
+        },
+        # what AdminClients can cause where there is an authorizer
+        """UNKNOWN_SERVER_ERROR INVALID_REQUEST UNSUPPORTED_SASL_MECHANISM UNSUPPORTED_VERSION RESOURCE_NOT_FOUND
+        DUPLICATE_RESOURCE UNACCEPTABLE_CREDENTIAL""",
+    ),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     admin,
+    applications,
     commits,
     consumer_groups,
     finding,
@@ -21,7 +22,7 @@ from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     topics,
     transactions,
 )
-from tests.interop.exchanges.script import KAFKA_ALONE, SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Script
+from tests.interop.exchanges.script import KAFKA_ALONE, KAFKA_OF, SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Script
 from tests.interop.exchanges.stage import Exchange, Stage
 
-__all__ = ["KAFKA_ALONE", "SCRIPTS", "SETTINGS", "TOPICS", "VERSION_OF", "Exchange", "Script", "Stage"]
+__all__ = ["KAFKA_ALONE", "KAFKA_OF", "SCRIPTS", "SETTINGS", "TOPICS", "VERSION_OF", "Exchange", "Script", "Stage"]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcoord_wire.coordinator import Coordinator, GroupConfig
-from tests.interop.exchanges import KAFKA_ALONE, SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Exchange, Script
+from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions
+from tests.interop.exchanges import KAFKA_ALONE, KAFKA_OF, SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Exchange, Script
 from tests.interop.exchanges.heartbeats import know_topics
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics
 
@@ -51,7 +52,7 @@ def play_scripts(wanted: set[Script], folder: Path) -> Played:
 def _play_on_kafka(settings: str, scripts: Sequence[Script], folder: Path, result: Played) -> None:
     properties = {"auto.create.topics.enable": "true", "num.partitions": "3", **SETTINGS[settings]}
     if settings in VERSION_OF:
-        properties |= KAFKA_ALONE
+        properties |= KAFKA_ALONE | KAFKA_OF.get(settings, {})
     assert set(TOPICS.values()) == {3}
     with KafkaBroker(folder, properties, VERSION_OF.get(settings, KAFKA)) as broker:
         create_topics(broker.address, list(TOPICS))
@@ -63,7 +64,10 @@ def _play_on_kafka(settings: str, scripts: Sequence[Script], folder: Path, resul
 
 def _play_on_ours(settings: str, scripts: Sequence[Script], folder: Path, result: Played) -> None:
     config = GroupConfig.from_properties(SETTINGS[settings])
-    with Coordinator(topics=TOPICS, config=config, data_dir=folder, auto_create_partitions=3) as coordinator:
+    permissions = Permissions(super_users=[ANONYMOUS]) if settings in KAFKA_OF else None
+    with Coordinator(
+        topics=TOPICS, config=config, data_dir=folder, auto_create_partitions=3, permissions=permissions
+    ) as coordinator:
         result.ours.update((script.name, _play(script, coordinator.address)) for script in scripts)
     result.our_folders[settings] = folder
 

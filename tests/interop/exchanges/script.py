@@ -31,6 +31,7 @@ SETTINGS: Final = {
     },
     "topics": {"group.initial.rebalance.delay.ms": "0"},
     "transactions": {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"},
+    "applications": {"group.initial.rebalance.delay.ms": "0", "log.cleaner.backoff.ms": "100"},
     "consumer": _CONSUMER,
     "consumer-small": {
         **_CONSUMER,
@@ -72,8 +73,21 @@ KAFKA_ALONE: Final = {
 }
 """What Kafka needs besides for the settings of `VERSION_OF`, and our coordinator has no word for."""
 
+KAFKA_OF: Final = {
+    "applications": {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "log.cleaner.enable": "true",
+    }
+}
+"""Likewise, of some settings; there our coordinator has permissions with that super user."""
+
 VERSION_OF: Final = dict.fromkeys(
-    ("consumer", "consumer-small", "share", "streams", "streams-small", "topics", "transactions"), "4.4.0"
+    (
+        *("applications", "consumer", "consumer-small", "share", "streams", "streams-small"),
+        *("topics", "transactions"),
+    ),
+    "4.4.0",
 )
 """The Kafka that the coordinator of these settings is compared with, where it is not `KAFKA`."""
 TOPICS: Final = {"orders": 3, "payments": 3}

@@ -73,7 +73,6 @@ _UNORDERED: Final = {
     "Groups": ("ListGroups",),
     "Configs": ("DescribeConfigs",),
     "Responses": ("DeleteTopics", "ShareFetch"),
-    "Results": ("CreatePartitions",),
     "TopicPartitions": _WITH_ASSIGNMENTS,
     "Partitions": (*_WITH_ASSIGNMENTS, "DescribeTransactions", "ShareFetch"),
     "Topics": ("DescribeTransactions",),
@@ -81,6 +80,14 @@ _UNORDERED: Final = {
     "TransactionStates": ("ListTransactions",),
     "UnknownStateFilters": ("ListTransactions",),
     "ActiveProducers": ("DescribeProducers",),
+    "Resources": ("DescribeAcls",),
+    "Acls": ("DescribeAcls",),
+    "MatchingAcls": ("DeleteAcls",),
+    "Results": ("CreatePartitions", "AlterUserScramCredentials", "DescribeUserScramCredentials"),
+    "CredentialInfos": ("DescribeUserScramCredentials",),
+    "Entries": ("AlterClientQuotas", "DescribeClientQuotas"),
+    "Values": ("DescribeClientQuotas",),
+    "Entity": ("AlterClientQuotas", "DescribeClientQuotas"),
 }
 """Lists by name, with the apis in which Kafka leaves their order to a hash map."""
 
