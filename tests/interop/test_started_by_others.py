@@ -1,31 +1,52 @@
-"""Tests in Go and in Java start `kcoord serve` as a process, wait for its line, and consume from it as a group."""
+"""The examples of tests, in other languages and frameworks: each starts `kcoord serve` as a process, or the fixture of
+pytest, has its clients go through a rebalance and an error, and asks for what they did."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Final
 
-from tests.support.go_programs import build_go_programs
-from tests.support.kafka_broker import class_path, compile_java, java
+import pytest
+
+from tests.support.go_programs import go_command
+from tests.support.kafka_broker import class_path, compile_java, run_java
+from tests.support.maven import jars
 from tests.support.processes import ROOT, run_tool
 
-KCOORD: Final = (sys.executable, "-m", "kcoord_wire")
-READ: Final = [f"order {number}" for number in range(4)]
-SOURCE: Final = ROOT / "tests" / "support" / "java" / "Started.java"
+EXAMPLES: Final = ROOT / "docs" / "examples" / "testing"
+TESTS: Final = 2  # of each
+LAUNCHER: Final = "org.junit.platform.console.ConsoleLauncher"
+JUNIT: Final = ("org.junit.platform", "junit-platform-console-standalone", "1.13.4")
 
 
-def check(said: str) -> None:
-    """Every record once, and the status of a process that was asked to end."""
-    *read, status = said.splitlines()
-    assert sorted(read) == READ
-    assert status == "0"
+@pytest.fixture(autouse=True)
+def command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCOORD", f"{sys.executable} -m kcoord_wire")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def test_a_program_in_go_starts_and_uses_it() -> None:
-    check(run_tool([str(build_go_programs() / "started"), *KCOORD], attempts=1))
+def test_aiokafka_with_pytest(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "test_orders.py", tmp_path)
+    said = run_tool([sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider"], tmp_path, attempts=1)
+    assert f"{TESTS} passed" in said
 
 
-def test_a_program_in_java_starts_and_uses_it(tmp_path: Path) -> None:
-    path = compile_java(SOURCE, tmp_path, class_path("kafka-clients", "4.4.0"))
-    check(run_tool(java(path, SOURCE.stem, *KCOORD), attempts=1))
+def test_franz_go(tmp_path: Path) -> None:
+    folder = shutil.copytree(EXAMPLES / "go", tmp_path / "go")
+    go, environment = go_command()
+    said = run_tool([go, "test", "-count=1", "-mod=readonly", "-v", "./..."], folder, environment, attempts=1)
+    assert said.count("--- PASS: ") == TESTS
+
+
+def run_junit(name: str, folder: Path, path: str) -> None:
+    path = compile_java(EXAMPLES / "java" / f"{name}.java", folder, f"{EXAMPLES / 'java'}{os.pathsep}{path}")
+    said = run_java(path, LAUNCHER, "execute", "--select-class", name, "--disable-banner", "--details=summary")
+    assert re.search(rf"\[ +{TESTS} tests successful +\]", said), said
+
+
+def test_junit(tmp_path: Path) -> None:
+    run_junit("OrdersTest", tmp_path, os.pathsep.join([jars("junit", [JUNIT]), class_path("kafka-clients", "4.4.0")]))
