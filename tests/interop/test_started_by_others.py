@@ -20,7 +20,14 @@ from tests.support.processes import ROOT, run_tool
 EXAMPLES: Final = ROOT / "docs" / "examples" / "testing"
 TESTS: Final = 2  # of each
 LAUNCHER: Final = "org.junit.platform.console.ConsoleLauncher"
-JUNIT: Final = ("org.junit.platform", "junit-platform-console-standalone", "1.13.4")
+BOOT: Final = "org.springframework.boot"
+SPRING: Final = (
+    (BOOT, "spring-boot-kafka", "4.0.7"),
+    (BOOT, "spring-boot-autoconfigure", "4.0.7"),
+    (BOOT, "spring-boot-test", "4.0.7"),
+    ("org.springframework", "spring-test", "7.0.8"),
+)
+JUNIT: Final = ("org.junit.platform", "junit-platform-console-standalone", "6.0.1")
 
 
 @pytest.fixture(autouse=True)
@@ -49,4 +56,9 @@ def run_junit(name: str, folder: Path, path: str) -> None:
 
 
 def test_junit(tmp_path: Path) -> None:
-    run_junit("OrdersTest", tmp_path, os.pathsep.join([jars("junit", [JUNIT]), class_path("kafka-clients", "4.4.0")]))
+    run_junit("OrdersTest", tmp_path, os.pathsep.join([jars("junit-6.0.1", [JUNIT]), class_path("kafka-clients", "4.4.0")]))
+
+
+def test_spring_boot(tmp_path: Path) -> None:
+    spring = jars("spring-boot-4.0.7", SPRING, whole=True).replace(",", os.pathsep)
+    run_junit("SpringOrdersTest", tmp_path, os.pathsep.join([jars("junit-6.0.1", [JUNIT]), spring]))

@@ -1,4 +1,4 @@
-"""Jars for Spark's setting ``spark.jars``, fetched with Maven the first time."""
+"""Jars for Spark's setting ``spark.jars``, and for programs in Java, fetched with Maven the first time."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _POM: Final = """\
 </project>
 """
 _DEPENDENCY: Final = """
-    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
-      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>"""
+    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{alone}</dependency>"""
+_ALONE: Final = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 Artifact = tuple[str, str, str]
 """Group, name and version of a jar."""
 
 
-def jars(name: str, *releases: Sequence[Artifact]) -> str:
-    """The jars of the first of these releases that the repository has, without what they depend on.
+def jars(name: str, *releases: Sequence[Artifact], whole: bool = False) -> str:
+    """The jars of the first of these releases that the repository has.
 
     :param name: of the folder that keeps them
+    :param whole: with what they depend on
     """
     folder = JARS / name
     said = ""
@@ -42,9 +43,10 @@ def jars(name: str, *releases: Sequence[Artifact]) -> str:
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir(parents=True)
             pom = scratch / "pom.xml"
-            pom.write_text(_POM.format("".join(_DEPENDENCY.format(*each) for each in artifacts)))
+            alone = "" if whole else _ALONE
+            pom.write_text(_POM.format("".join(_DEPENDENCY.format(*each, alone=alone) for each in artifacts)))
             command = [tool("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(pom)]
-            command += ["dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
+            command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={scratch}"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
             if done.returncode == 0:
                 scratch.rename(folder)
