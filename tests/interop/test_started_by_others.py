@@ -56,7 +56,9 @@ def run_junit(name: str, folder: Path, path: str) -> None:
 
 
 def test_junit(tmp_path: Path) -> None:
-    run_junit("OrdersTest", tmp_path, os.pathsep.join([jars("junit-6.0.1", [JUNIT]), class_path("kafka-clients", "4.4.0")]))
+    run_junit(
+        "OrdersTest", tmp_path, os.pathsep.join([jars("junit-6.0.1", [JUNIT]), class_path("kafka-clients", "4.4.0")])
+    )
 
 
 def test_spring_boot(tmp_path: Path) -> None:
