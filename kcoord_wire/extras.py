@@ -14,9 +14,10 @@ import platform
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
@@ -56,6 +57,14 @@ def require(name: str, extra: str, purpose: str) -> ModuleType:
         raise MissingLibraryError(name, extra, purpose) from None
 
 
+def require_later(name: str, extra: str, purpose: str) -> None:
+    """Check that a library is installed which is imported when it is used. Arguments and errors as `require`."""
+    with suppress(ModuleNotFoundError):
+        if find_spec(name) is not None:
+            return
+    raise MissingLibraryError(name, extra, purpose)
+
+
 @cache
 def extras() -> Mapping[str, tuple[str, ...]]:
     """Return the distributions that each extra brings on this platform, in the order of their names.
@@ -82,9 +91,11 @@ def extras() -> Mapping[str, tuple[str, ...]]:
 
 
 def _requirements() -> list[str]:
+    from importlib import metadata  # here: it takes 12 ms, and few programs ask
+
     try:
-        return requires(_PACKAGE) or []
-    except PackageNotFoundError:
+        return metadata.requires(_PACKAGE) or []
+    except metadata.PackageNotFoundError:
         return []
 
 
@@ -106,9 +117,11 @@ def _holds(name: str, operator: str, value: str) -> bool:
 
 def installed_version(distribution: str) -> str | None:
     """Return the version of a distribution; None if it is not installed."""
+    from importlib import metadata
+
     try:
-        return version(distribution)
-    except PackageNotFoundError:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
         return None
 
 

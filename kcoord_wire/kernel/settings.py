@@ -15,7 +15,6 @@ Laws:
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field, fields
 from functools import cache
@@ -202,6 +201,8 @@ def read_tables(path: Path | str, known: Mapping[str, str]) -> dict[str, Any]:
     :raises SettingsError: it is not TOML, or has another table
     :raises OSError: it cannot be read
     """
+    import tomllib  # here: most commands read no file
+
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:

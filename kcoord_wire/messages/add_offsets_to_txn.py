@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddOffsetsToTxnRequest:
     """Adds the offsets of a group to a transaction, so that TxnOffsetCommit may follow and the transaction's end
     marker goes to the group's partition of __consumer_offsets as well (KIP-98). v3 is flexible, v4 allows the
@@ -50,7 +50,7 @@ class AddOffsetsToTxnRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddOffsetsToTxnResponse:
     """The answer to AddOffsetsToTxn.
 

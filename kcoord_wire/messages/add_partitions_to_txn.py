@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddPartitionsToTxnRequestAddPartitionsToTxnTopic:
     """The topics to add, up to version 3.
 
@@ -44,7 +44,7 @@ class AddPartitionsToTxnRequestAddPartitionsToTxnTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddPartitionsToTxnRequestAddPartitionsToTxnTransaction:
     """The transactions, several in one request from version 4 on, which only brokers send.
 
@@ -80,7 +80,7 @@ class AddPartitionsToTxnRequestAddPartitionsToTxnTransaction:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddPartitionsToTxnRequest:
     """Adds partitions to a transaction before its producer writes to them (KIP-98). v4 is for brokers as well, which
     ask the transaction coordinator about several transactions at once (KIP-890).
@@ -117,7 +117,7 @@ class AddPartitionsToTxnRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddPartitionsToTxnResponseAddPartitionsToTxnPartitionResult:
     """The outcomes of each partition.
 
@@ -140,7 +140,7 @@ class AddPartitionsToTxnResponseAddPartitionsToTxnPartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult:
     """The outcomes of each topic, up to version 3.
 
@@ -165,7 +165,7 @@ class AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddPartitionsToTxnResponseAddPartitionsToTxnResult:
     """The outcomes of each transaction, from version 4 on.
 
@@ -188,7 +188,7 @@ class AddPartitionsToTxnResponseAddPartitionsToTxnResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddPartitionsToTxnResponse:
     """Says which partitions are part of the transaction now (KIP-98). v4 answers for several transactions (KIP-890).
 

@@ -20,7 +20,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddRaftVoterRequestListener:
     """Where to reach the node.
 
@@ -47,7 +47,7 @@ class AddRaftVoterRequestListener:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddRaftVoterRequest:
     """Adds a voter to the quorum of controllers (KIP-853). v1 says when the answer is due (KIP-1186).
 
@@ -87,7 +87,7 @@ class AddRaftVoterRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AddRaftVoterResponse:
     """The outcome of adding a voter (KIP-853).
 

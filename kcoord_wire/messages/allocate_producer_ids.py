@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AllocateProducerIdsRequest:
     """Asks the controller for a block of producer ids, on behalf of a broker that has used up its own (KIP-730).
 
@@ -39,7 +39,7 @@ class AllocateProducerIdsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AllocateProducerIdsResponse:
     """The block of producer ids that the broker may give to producers (KIP-730).
 

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterClientQuotasRequestEntityData:
     """What the quota applies to, as pairs of type and name.
 
@@ -44,7 +44,7 @@ class AlterClientQuotasRequestEntityData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterClientQuotasRequestOpData:
     """The changes of the entity's quotas.
 
@@ -71,7 +71,7 @@ class AlterClientQuotasRequestOpData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterClientQuotasRequestEntryData:
     """The quotas to change.
 
@@ -94,7 +94,7 @@ class AlterClientQuotasRequestEntryData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterClientQuotasRequest:
     """Sets and removes quotas of users, client ids and addresses (KIP-546).
 
@@ -117,7 +117,7 @@ class AlterClientQuotasRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterClientQuotasResponseEntityData:
     """What the quota applies to, as pairs of type and name.
 
@@ -140,7 +140,7 @@ class AlterClientQuotasResponseEntityData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterClientQuotasResponseEntryData:
     """The outcome for each entity.
 
@@ -167,7 +167,7 @@ class AlterClientQuotasResponseEntryData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterClientQuotasResponse:
     """The outcome for each entity whose quotas were to change (KIP-546).
 

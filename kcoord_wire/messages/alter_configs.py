@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterConfigsRequestAlterableConfig:
     """The configuration's entries.
 
@@ -42,7 +42,7 @@ class AlterConfigsRequestAlterableConfig:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterConfigsRequestAlterConfigsResource:
     """The resources.
 
@@ -69,7 +69,7 @@ class AlterConfigsRequestAlterConfigsResource:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterConfigsRequest:
     """Replaces the whole configuration of resources; IncrementalAlterConfigs changes single entries (KIP-133).
 
@@ -92,7 +92,7 @@ class AlterConfigsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterConfigsResponseAlterConfigsResourceResponse:
     """The outcomes, one for each item of the request.
 
@@ -123,7 +123,7 @@ class AlterConfigsResponseAlterConfigsResourceResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterConfigsResponse:
     """The outcome for each resource (KIP-133).
 

@@ -24,7 +24,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionRequestBrokerState:
     """The brokers that are in sync, with their epochs.
 
@@ -47,7 +47,7 @@ class AlterPartitionRequestBrokerState:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionRequestPartitionData:
     """The partitions of this topic.
 
@@ -86,7 +86,7 @@ class AlterPartitionRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionRequestTopicData:
     """The topics concerned, each with its partitions.
 
@@ -113,7 +113,7 @@ class AlterPartitionRequestTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionRequest:
     """Proposes the set of replicas that are in sync to the controller; the leader of the partitions sends it
     (KIP-497). v1 adds the leader's recovery (KIP-704), v2 names topics by id (KIP-841), v3 adds the epochs of
@@ -142,7 +142,7 @@ class AlterPartitionRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionResponsePartitionData:
     """The partitions of this topic.
 
@@ -185,7 +185,7 @@ class AlterPartitionResponsePartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionResponseTopicData:
     """The topics concerned, each with its partitions.
 
@@ -212,7 +212,7 @@ class AlterPartitionResponseTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionResponse:
     """The state of each partition as the controller has it (KIP-497). v1 adds the leader's recovery (KIP-704), v2
     names topics by id (KIP-841).

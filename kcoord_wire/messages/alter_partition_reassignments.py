@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionReassignmentsRequestReassignablePartition:
     """The partitions of this topic.
 
@@ -43,7 +43,7 @@ class AlterPartitionReassignmentsRequestReassignablePartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionReassignmentsRequestReassignableTopic:
     """The topics concerned, each with its partitions.
 
@@ -66,7 +66,7 @@ class AlterPartitionReassignmentsRequestReassignableTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionReassignmentsRequest:
     """Moves the replicas of partitions to other brokers, or cancels that (KIP-455). v1 may forbid a change of the
     replication factor (KIP-860).
@@ -95,7 +95,7 @@ class AlterPartitionReassignmentsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionReassignmentsResponseReassignablePartitionResponse:
     """The partitions of this topic.
 
@@ -122,7 +122,7 @@ class AlterPartitionReassignmentsResponseReassignablePartitionResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionReassignmentsResponseReassignableTopicResponse:
     """The outcomes, one for each item of the request.
 
@@ -145,7 +145,7 @@ class AlterPartitionReassignmentsResponseReassignableTopicResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterPartitionReassignmentsResponse:
     """The outcome for each partition whose replicas were to move (KIP-455). v1 says whether their number may change
     (KIP-860).

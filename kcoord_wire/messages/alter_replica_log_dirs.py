@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterReplicaLogDirsRequestAlterReplicaLogDirTopic:
     """The topics concerned, each with its partitions.
 
@@ -43,7 +43,7 @@ class AlterReplicaLogDirsRequestAlterReplicaLogDirTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterReplicaLogDirsRequestAlterReplicaLogDir:
     """The log directories to move replicas into.
 
@@ -66,7 +66,7 @@ class AlterReplicaLogDirsRequestAlterReplicaLogDir:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterReplicaLogDirsRequest:
     """Moves replicas of a broker between its log directories (KIP-113).
 
@@ -85,7 +85,7 @@ class AlterReplicaLogDirsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterReplicaLogDirsResponseAlterReplicaLogDirPartitionResult:
     """The partitions of this topic.
 
@@ -108,7 +108,7 @@ class AlterReplicaLogDirsResponseAlterReplicaLogDirPartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult:
     """The outcomes, one for each item of the request.
 
@@ -131,7 +131,7 @@ class AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterReplicaLogDirsResponse:
     """The outcome for each replica that was to move (KIP-113).
 

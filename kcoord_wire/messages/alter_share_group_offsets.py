@@ -23,7 +23,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterShareGroupOffsetsRequestPartition:
     """The partitions.
 
@@ -46,7 +46,7 @@ class AlterShareGroupOffsetsRequestPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterShareGroupOffsetsRequestTopic:
     """The topics whose offsets to set.
 
@@ -69,7 +69,7 @@ class AlterShareGroupOffsetsRequestTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterShareGroupOffsetsRequest:
     """Sets the start offsets of a share group that has no members (KIP-932).
 
@@ -92,7 +92,7 @@ class AlterShareGroupOffsetsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterShareGroupOffsetsResponsePartition:
     """The partitions.
 
@@ -119,7 +119,7 @@ class AlterShareGroupOffsetsResponsePartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterShareGroupOffsetsResponseTopic:
     """The outcomes, by topic.
 
@@ -146,7 +146,7 @@ class AlterShareGroupOffsetsResponseTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterShareGroupOffsetsResponse:
     """The outcome of AlterShareGroupOffsets (KIP-932). Errors: GROUP_AUTHORIZATION_FAILED (30),
     TOPIC_AUTHORIZATION_FAILED (29), NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15),

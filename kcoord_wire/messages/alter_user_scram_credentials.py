@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterUserScramCredentialsRequestScramCredentialDeletion:
     """The credentials to remove.
 
@@ -42,7 +42,7 @@ class AlterUserScramCredentialsRequestScramCredentialDeletion:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterUserScramCredentialsRequestScramCredentialUpsertion:
     """The credentials to add or to replace.
 
@@ -77,7 +77,7 @@ class AlterUserScramCredentialsRequestScramCredentialUpsertion:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterUserScramCredentialsRequest:
     """Adds, replaces and removes SCRAM credentials of users (KIP-554).
 
@@ -100,7 +100,7 @@ class AlterUserScramCredentialsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterUserScramCredentialsResponseAlterUserScramCredentialsResult:
     """The outcome for each user.
 
@@ -127,7 +127,7 @@ class AlterUserScramCredentialsResponseAlterUserScramCredentialsResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AlterUserScramCredentialsResponse:
     """The outcome for each user (KIP-554).
 

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ApiVersionsRequest:
     """Asks a broker which requests it serves, in which versions. Clients send it first on each connection, before
     authentication, and then use only what both sides know. v1 adds the throttle time to the answer (KIP-124) and
@@ -57,7 +57,7 @@ class ApiVersionsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ApiVersionsResponseApiVersion:
     """The requests the broker serves.
 
@@ -84,7 +84,7 @@ class ApiVersionsResponseApiVersion:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ApiVersionsResponseSupportedFeatureKey:
     """The features this broker could take part in.
 
@@ -111,7 +111,7 @@ class ApiVersionsResponseSupportedFeatureKey:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ApiVersionsResponseFinalizedFeatureKey:
     """The features that the whole cluster has agreed on; valid if their epoch is not negative.
 
@@ -138,7 +138,7 @@ class ApiVersionsResponseFinalizedFeatureKey:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ApiVersionsResponse:
     """Lists what the broker serves. Its header is always version 0 so that any client can read it, although the body
     is flexible from v3 on (KIP-511). If the broker does not know the version, it answers with v0,

@@ -25,7 +25,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AssignReplicasToDirsRequestPartitionData:
     """The partitions of this topic.
 
@@ -44,7 +44,7 @@ class AssignReplicasToDirsRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AssignReplicasToDirsRequestTopicData:
     """The topics concerned, each with its partitions.
 
@@ -67,7 +67,7 @@ class AssignReplicasToDirsRequestTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AssignReplicasToDirsRequestDirectoryData:
     """The log directories with the replicas in them.
 
@@ -90,7 +90,7 @@ class AssignReplicasToDirsRequestDirectoryData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AssignReplicasToDirsRequest:
     """Reports to the controller which log directories of a broker hold which replicas (KIP-858).
 
@@ -117,7 +117,7 @@ class AssignReplicasToDirsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AssignReplicasToDirsResponsePartitionData:
     """The partitions of this topic.
 
@@ -140,7 +140,7 @@ class AssignReplicasToDirsResponsePartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AssignReplicasToDirsResponseTopicData:
     """The topics concerned, each with its partitions.
 
@@ -163,7 +163,7 @@ class AssignReplicasToDirsResponseTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AssignReplicasToDirsResponseDirectoryData:
     """The log directories with the replicas in them.
 
@@ -186,7 +186,7 @@ class AssignReplicasToDirsResponseDirectoryData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AssignReplicasToDirsResponse:
     """The outcome for each replica (KIP-858).
 

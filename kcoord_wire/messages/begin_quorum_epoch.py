@@ -25,7 +25,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BeginQuorumEpochRequestPartitionData:
     """The partitions of this topic.
 
@@ -56,7 +56,7 @@ class BeginQuorumEpochRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BeginQuorumEpochRequestTopicData:
     """The topics concerned, each with its partitions.
 
@@ -79,7 +79,7 @@ class BeginQuorumEpochRequestTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BeginQuorumEpochRequestLeaderEndpoint:
     """Where to reach the leader.
 
@@ -106,7 +106,7 @@ class BeginQuorumEpochRequestLeaderEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BeginQuorumEpochRequest:
     """Announces the leader of a new epoch to the voters of the quorum (KIP-595). v1 adds directory ids and endpoints
     (KIP-853).
@@ -138,7 +138,7 @@ class BeginQuorumEpochRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BeginQuorumEpochResponsePartitionData:
     """The partitions of this topic.
 
@@ -169,7 +169,7 @@ class BeginQuorumEpochResponsePartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BeginQuorumEpochResponseTopicData:
     """The topics concerned, each with its partitions.
 
@@ -192,7 +192,7 @@ class BeginQuorumEpochResponseTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BeginQuorumEpochResponseNodeEndpoint:
     """Where to reach the leaders that this response names.
 
@@ -219,7 +219,7 @@ class BeginQuorumEpochResponseNodeEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BeginQuorumEpochResponse:
     """A voter's answer to the new leader (KIP-595). v1 adds endpoints (KIP-853).
 

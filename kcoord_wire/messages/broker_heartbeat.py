@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BrokerHeartbeatRequest:
     """Keeps a broker's registration with the controller alive, and asks to be fenced or shut down (KIP-631). v1 adds
     log directories that failed (KIP-858), v2 those that take no new partitions (KIP-1066).
@@ -64,7 +64,7 @@ class BrokerHeartbeatRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BrokerHeartbeatResponse:
     """What the controller wants of the broker (KIP-631).
 

@@ -21,7 +21,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BrokerRegistrationRequestListener:
     """Where to reach the node.
 
@@ -52,7 +52,7 @@ class BrokerRegistrationRequestListener:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BrokerRegistrationRequestFeature:
     """The features that the node supports, with their levels.
 
@@ -79,7 +79,7 @@ class BrokerRegistrationRequestFeature:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BrokerRegistrationRequest:
     """Registers a broker with the controller when its process starts (KIP-631). v2 adds log directories (KIP-858),
     v3 the epoch before (KIP-966).
@@ -132,7 +132,7 @@ class BrokerRegistrationRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BrokerRegistrationResponse:
     """The epoch of the registration (KIP-631).
 

@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConnectProtocolAssignmentConnectorTasks:
     """What the worker is to run; in v1 and later what it is to start.
 
@@ -35,7 +35,7 @@ class ConnectProtocolAssignmentConnectorTasks:
     """The numbers of its tasks; -1 is the connector itself."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConnectProtocolAssignment:
     """What the leader of a Kafka Connect group assigns to a worker, in SyncGroup. An int16 version precedes it. v1
     and v2 are incremental: connectors and tasks may be revoked, and others held back for a while (KIP-415); they

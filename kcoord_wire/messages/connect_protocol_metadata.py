@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConnectProtocolMetadata:
     """What a worker of Kafka Connect puts into the metadata of JoinGroup. An int16 version precedes it. v0 is for
     the protocol `default` (eager), v1 for `compatible`, v2 for `sessioned`, whose requests between workers are

@@ -20,7 +20,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupCurrentMemberAssignmentKey:
     """Key of what one member owns now, in __consumer_offsets: an int16 8, then these fields (KIP-848). Kafka 3.9
     counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
@@ -41,7 +41,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
     """The member's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
     """The partitions the member owns or may take.
 
@@ -69,7 +69,7 @@ class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupCurrentMemberAssignmentValue:
     """What one member owns now and what it still has to give up, under a key of type 8 (KIP-848). An int16 version
     precedes it; an absent value (a tombstone) says that the member has left. Assignment epochs let a member

@@ -23,7 +23,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupDescribeRequest:
     """Asks a coordinator what it knows about groups of the newer consumer protocol (KIP-848). Tools send it; classic
     groups are described by DescribeGroups. v1 adds the member type to the answer (KIP-1099). All versions are
@@ -48,7 +48,7 @@ class ConsumerGroupDescribeRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupDescribeResponseTopicPartitions:
     """The partitions, each topic once.
 
@@ -75,7 +75,7 @@ class ConsumerGroupDescribeResponseTopicPartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupDescribeResponseAssignment:
     """What the member owns now.
 
@@ -94,7 +94,7 @@ class ConsumerGroupDescribeResponseAssignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupDescribeResponseMember:
     """The members.
 
@@ -155,7 +155,7 @@ class ConsumerGroupDescribeResponseMember:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupDescribeResponseDescribedGroup:
     """The groups of the request.
 
@@ -207,7 +207,7 @@ class ConsumerGroupDescribeResponseDescribedGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupDescribeResponse:
     """Describes groups of the newer consumer protocol: their epochs, and for each member what it owns and its target
     assignment (KIP-848). v1 adds the member type, which shows how far an upgrade from the classic protocol has

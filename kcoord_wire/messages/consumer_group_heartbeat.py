@@ -22,7 +22,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupHeartbeatRequestTopicPartitions:
     """The partitions the member owns now; null if unchanged.
 
@@ -45,7 +45,7 @@ class ConsumerGroupHeartbeatRequestTopicPartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupHeartbeatRequest:
     """The one request of the newer consumer protocol (KIP-848): members use it to join, to stay, to report what they
     own and to leave. Fields that have not changed since the last heartbeat may be left null; the first one must
@@ -108,7 +108,7 @@ class ConsumerGroupHeartbeatRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupHeartbeatResponseTopicPartitions:
     """The partitions the member may use, each topic once.
 
@@ -131,7 +131,7 @@ class ConsumerGroupHeartbeatResponseTopicPartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupHeartbeatResponseAssignment:
     """What the member is to own; null if unchanged since the last answer.
 
@@ -150,7 +150,7 @@ class ConsumerGroupHeartbeatResponseAssignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupHeartbeatResponse:
     """Confirms a member's epoch and, when it changes, hands it the assignment it has to move to (KIP-848). The
     coordinator gives a partition to its next owner only after the previous owner has reported that it released

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupMemberMetadataKey:
     """Key of the data that a member of the newer consumer protocol sent about itself, in __consumer_offsets: an
     int16 5, then these fields (KIP-848). Kafka 3.9 counts the int16 as the key's version, later releases as the
@@ -40,7 +40,7 @@ class ConsumerGroupMemberMetadataKey:
     """The member's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupMemberMetadataValueClassicProtocol:
     """The assignment strategies the member can follow.
 
@@ -63,7 +63,7 @@ class ConsumerGroupMemberMetadataValueClassicProtocol:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupMemberMetadataValueClassicMemberMetadata:
     """Additional data of a member of the classic protocol; null if the member uses the newer one.
 
@@ -86,7 +86,7 @@ class ConsumerGroupMemberMetadataValueClassicMemberMetadata:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupMemberMetadataValue:
     """The data that a member of the newer consumer protocol sent about itself, under a key of type 5 (KIP-848). An
     int16 version precedes it; an absent value (a tombstone) says that the member has left. ClassicMemberMetadata

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupMetadataKey:
     """Key of the epoch of a group of the newer consumer protocol in __consumer_offsets: an int16 3, then the group's
     id (KIP-848). Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes
@@ -34,7 +34,7 @@ class ConsumerGroupMetadataKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupMetadataValue:
     """The epoch of a group of the newer consumer protocol, under a key of type 3 (KIP-848). An int16 version
     precedes it; an absent value (a tombstone) says that the group is gone. The hash of the subscribed topics

@@ -21,7 +21,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupPartitionMetadataKey:
     """Key of the topics a group of the newer consumer protocol knew, in __consumer_offsets: an int16 4, then the
     group's id (KIP-848). Since Kafka 4.1 brokers only write tombstones for it (KIP-1101). Kafka 3.9 counts the
@@ -39,7 +39,7 @@ class ConsumerGroupPartitionMetadataKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupPartitionMetadataValuePartitionMetadata:
     """The racks of the partitions; empty if racks are unknown.
 
@@ -62,7 +62,7 @@ class ConsumerGroupPartitionMetadataValuePartitionMetadata:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupPartitionMetadataValueTopicMetadata:
     """The topics the group subscribes to.
 
@@ -93,7 +93,7 @@ class ConsumerGroupPartitionMetadataValueTopicMetadata:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupPartitionMetadataValue:
     """The topics a group of the newer consumer protocol subscribes to, as the coordinator knew them, under a key of
     type 4 (KIP-848). An int16 version precedes it. Since Kafka 4.1 a hash in ConsumerGroupMetadataValue takes its

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupRegularExpressionKey:
     """Key of a resolved regular expression in __consumer_offsets: an int16 16, then these fields (KIP-848). Kafka
     3.9 does not know the record.
@@ -37,7 +37,7 @@ class ConsumerGroupRegularExpressionKey:
     """The regular expression members subscribe to."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupRegularExpressionValue:
     """The topics that matched a regular expression when it was last resolved, under a key of type 16 (KIP-848). An
     int16 version precedes it. An absent value (a tombstone) says that no member subscribes to the expression any

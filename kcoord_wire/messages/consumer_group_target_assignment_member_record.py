@@ -20,7 +20,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupTargetAssignmentMemberKey:
     """Key of one member's target assignment in __consumer_offsets: an int16 7, then these fields (KIP-848). Kafka
     3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
@@ -41,7 +41,7 @@ class ConsumerGroupTargetAssignmentMemberKey:
     """The member's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupTargetAssignmentMemberValueTopicPartition:
     """The partitions that the member is to own.
 
@@ -64,7 +64,7 @@ class ConsumerGroupTargetAssignmentMemberValueTopicPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupTargetAssignmentMemberValue:
     """The partitions that one member is to own once the group has converged, under a key of type 7 (KIP-848). An
     int16 version precedes it. An absent value (a tombstone) says that the member has no target any more.

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupTargetAssignmentMetadataKey:
     """Key of the epoch of a target assignment in __consumer_offsets: an int16 6, then the group's id (KIP-848).
     Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
@@ -33,7 +33,7 @@ class ConsumerGroupTargetAssignmentMetadataKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerGroupTargetAssignmentMetadataValue:
     """The epoch of a group's target assignment, under a key of type 6 (KIP-848). It is written after the members'
     targets, so that an epoch in the log means a complete assignment. An int16 version precedes it. The time of

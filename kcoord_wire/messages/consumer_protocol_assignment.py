@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerProtocolAssignmentTopicPartition:
     """The partitions the consumer is to read, one entry for each topic.
 
@@ -35,7 +35,7 @@ class ConsumerProtocolAssignmentTopicPartition:
     """The numbers of the partitions."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerProtocolAssignment:
     """The partitions that the leader of a group assigns to one consumer. SyncGroup carries it as the member's
     assignment, after an int16 version. All versions have the same layout; the number follows that of the

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerProtocolSubscriptionTopicPartition:
     """The partitions the consumer holds, one entry for each topic.
 
@@ -36,7 +36,7 @@ class ConsumerProtocolSubscriptionTopicPartition:
     """The numbers of the partitions. Versions 1+."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumerProtocolSubscription:
     """What a consumer reports to the leader of its group: the topics it subscribes to and the partitions it already
     owns. JoinGroup carries it as a protocol's metadata, after an int16 version. v1 adds owned partitions, which

@@ -21,7 +21,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ControllerRegistrationRequestListener:
     """Where to reach the node.
 
@@ -52,7 +52,7 @@ class ControllerRegistrationRequestListener:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ControllerRegistrationRequestFeature:
     """The features that the node supports, with their levels.
 
@@ -79,7 +79,7 @@ class ControllerRegistrationRequestFeature:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ControllerRegistrationRequest:
     """Registers a controller with the active one (KIP-919).
 
@@ -114,7 +114,7 @@ class ControllerRegistrationRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ControllerRegistrationResponse:
     """The outcome of the registration (KIP-919).
 

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateAclsRequestAclCreation:
     """The ACLs to add.
 
@@ -61,7 +61,7 @@ class CreateAclsRequestAclCreation:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateAclsRequest:
     """Adds ACLs (KIP-140). v1 adds the kind of pattern (KIP-290).
 
@@ -80,7 +80,7 @@ class CreateAclsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateAclsResponseAclCreationResult:
     """The outcomes, in the order of the request.
 
@@ -103,7 +103,7 @@ class CreateAclsResponseAclCreationResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateAclsResponse:
     """The outcome for each ACL (KIP-140).
 

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateDelegationTokenRequestCreatableRenewers:
     """The principals that may renew the token.
 
@@ -40,7 +40,7 @@ class CreateDelegationTokenRequestCreatableRenewers:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateDelegationTokenRequest:
     """Asks for a delegation token, with which others act for its owner (KIP-48). v3 adds an owner other than the one
     who asks (KIP-373).
@@ -72,7 +72,7 @@ class CreateDelegationTokenRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateDelegationTokenResponse:
     """The new delegation token (KIP-48). v3 adds the principal that asked (KIP-373).
 

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreatePartitionsRequestCreatePartitionsAssignment:
     """The brokers of each new partition; null if the controller is to choose.
 
@@ -38,7 +38,7 @@ class CreatePartitionsRequestCreatePartitionsAssignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreatePartitionsRequestCreatePartitionsTopic:
     """The topics that are to have more partitions.
 
@@ -66,7 +66,7 @@ class CreatePartitionsRequestCreatePartitionsTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreatePartitionsRequest:
     """Adds partitions to topics (KIP-195).
 
@@ -93,7 +93,7 @@ class CreatePartitionsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreatePartitionsResponseCreatePartitionsTopicResult:
     """The outcome for each topic.
 
@@ -120,7 +120,7 @@ class CreatePartitionsResponseCreatePartitionsTopicResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreatePartitionsResponse:
     """The outcome for each topic (KIP-195).
 

@@ -24,7 +24,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateTopicsRequestCreatableReplicaAssignment:
     """The brokers of each partition, chosen by hand; empty if the controller is to choose.
 
@@ -47,7 +47,7 @@ class CreateTopicsRequestCreatableReplicaAssignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateTopicsRequestCreatableTopicConfig:
     """The entries that differ from the defaults.
 
@@ -70,7 +70,7 @@ class CreateTopicsRequestCreatableTopicConfig:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateTopicsRequestCreatableTopic:
     """The topics to create.
 
@@ -108,7 +108,7 @@ class CreateTopicsRequestCreatableTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateTopicsRequest:
     """Creates topics (KIP-4).
 
@@ -135,7 +135,7 @@ class CreateTopicsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateTopicsResponseCreatableTopicConfigs:
     """The topic's configuration; null if the sender may not see it.
 
@@ -170,7 +170,7 @@ class CreateTopicsResponseCreatableTopicConfigs:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateTopicsResponseCreatableTopicResult:
     """The outcome for each topic.
 
@@ -219,7 +219,7 @@ class CreateTopicsResponseCreatableTopicResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CreateTopicsResponse:
     """The outcome for each topic (KIP-4). v2 adds the throttle time (KIP-124), v5 what was created (KIP-525), v7
     topic ids (KIP-516).

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteAclsRequestDeleteAclsFilter:
     """Each removes the ACLs that it matches.
 
@@ -62,7 +62,7 @@ class DeleteAclsRequestDeleteAclsFilter:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteAclsRequest:
     """Removes the ACLs that match a filter (KIP-140). v1 adds the kind of pattern (KIP-290).
 
@@ -81,7 +81,7 @@ class DeleteAclsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteAclsResponseDeleteAclsMatchingAcl:
     """The ACLs that the filter matched.
 
@@ -132,7 +132,7 @@ class DeleteAclsResponseDeleteAclsMatchingAcl:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteAclsResponseDeleteAclsFilterResult:
     """The outcomes, in the order of the request.
 
@@ -159,7 +159,7 @@ class DeleteAclsResponseDeleteAclsFilterResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteAclsResponse:
     """The ACLs that each filter removed (KIP-140). v1 adds the kind of pattern (KIP-290).
 

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteGroupsRequest:
     """Deletes groups with all their offsets. An administrator's tool sends it to the groups' coordinator (KIP-229).
     v1 moves throttling to after the answer (KIP-219), v2 is flexible (KIP-482), v3 adds error messages to the
@@ -38,7 +38,7 @@ class DeleteGroupsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteGroupsResponseDeletableGroupResult:
     """The outcome for each group.
 
@@ -65,7 +65,7 @@ class DeleteGroupsResponseDeletableGroupResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteGroupsResponse:
     """Answers DeleteGroups with one outcome for each group. Only an empty group can be deleted (KIP-229). v1 moves
     throttling to after the answer (KIP-219), v2 is flexible (KIP-482), v3 adds error messages. Errors, for a

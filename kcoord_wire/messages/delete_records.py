@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteRecordsRequestDeleteRecordsPartition:
     """The partitions of this topic.
 
@@ -43,7 +43,7 @@ class DeleteRecordsRequestDeleteRecordsPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteRecordsRequestDeleteRecordsTopic:
     """The topics concerned, each with its partitions.
 
@@ -66,7 +66,7 @@ class DeleteRecordsRequestDeleteRecordsTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteRecordsRequest:
     """Removes the records of partitions before an offset (KIP-107).
 
@@ -89,7 +89,7 @@ class DeleteRecordsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteRecordsResponseDeleteRecordsPartitionResult:
     """The partitions of this topic.
 
@@ -116,7 +116,7 @@ class DeleteRecordsResponseDeleteRecordsPartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteRecordsResponseDeleteRecordsTopicResult:
     """The topics concerned, each with its partitions.
 
@@ -139,7 +139,7 @@ class DeleteRecordsResponseDeleteRecordsTopicResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteRecordsResponse:
     """Where each partition begins now (KIP-107).
 

@@ -21,7 +21,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupOffsetsRequestTopic:
     """The topics whose offsets to delete.
 
@@ -40,7 +40,7 @@ class DeleteShareGroupOffsetsRequestTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupOffsetsRequest:
     """Deletes the offsets of topics from a share group that has no members (KIP-932).
 
@@ -63,7 +63,7 @@ class DeleteShareGroupOffsetsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupOffsetsResponseTopic:
     """The outcomes, by topic.
 
@@ -94,7 +94,7 @@ class DeleteShareGroupOffsetsResponseTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupOffsetsResponse:
     """The outcome of DeleteShareGroupOffsets (KIP-932). Errors: GROUP_AUTHORIZATION_FAILED (30),
     TOPIC_AUTHORIZATION_FAILED (29), NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15),

@@ -23,7 +23,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupStateRequestPartitionData:
     """The partitions.
 
@@ -42,7 +42,7 @@ class DeleteShareGroupStateRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupStateRequestDeleteStateData:
     """The topics.
 
@@ -65,7 +65,7 @@ class DeleteShareGroupStateRequestDeleteStateData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupStateRequest:
     """The group coordinator deletes the states of a share group's partitions at the share coordinator (KIP-932).
 
@@ -88,7 +88,7 @@ class DeleteShareGroupStateRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupStateResponsePartitionResult:
     """The partitions.
 
@@ -115,7 +115,7 @@ class DeleteShareGroupStateResponsePartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupStateResponseDeleteStateResult:
     """The outcomes, by topic.
 
@@ -138,7 +138,7 @@ class DeleteShareGroupStateResponseDeleteStateResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteShareGroupStateResponse:
     """The outcome of DeleteShareGroupState for each partition. Errors: NOT_COORDINATOR (16),
     COORDINATOR_NOT_AVAILABLE (15), COORDINATOR_LOAD_IN_PROGRESS (14), GROUP_ID_NOT_FOUND (69),

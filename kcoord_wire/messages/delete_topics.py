@@ -21,7 +21,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteTopicsRequestDeleteTopicState:
     """The topics to delete, by name or by id, from version 6 on.
 
@@ -44,7 +44,7 @@ class DeleteTopicsRequestDeleteTopicState:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteTopicsRequest:
     """Deletes topics by name (KIP-4). v6 takes ids as well (KIP-516).
 
@@ -71,7 +71,7 @@ class DeleteTopicsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteTopicsResponseDeletableTopicResult:
     """The outcomes, one for each item of the request.
 
@@ -102,7 +102,7 @@ class DeleteTopicsResponseDeletableTopicResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DeleteTopicsResponse:
     """The outcome for each topic (KIP-4). v1 adds the throttle time (KIP-124), v5 error messages (KIP-599), v6 topic
     ids (KIP-516).

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeAclsRequest:
     """Asks for the ACLs that match a filter (KIP-140). v1 adds the kind of pattern (KIP-290).
 
@@ -61,7 +61,7 @@ class DescribeAclsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeAclsResponseAclDescription:
     """The ACLs of the resource.
 
@@ -92,7 +92,7 @@ class DescribeAclsResponseAclDescription:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeAclsResponseDescribeAclsResource:
     """The resources with matching ACLs.
 
@@ -123,7 +123,7 @@ class DescribeAclsResponseDescribeAclsResource:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeAclsResponse:
     """The ACLs that match, by resource (KIP-140). v1 adds the kind of pattern (KIP-290).
 

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeClientQuotasRequestComponentData:
     """What an entity has to match to be listed.
 
@@ -47,7 +47,7 @@ class DescribeClientQuotasRequestComponentData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeClientQuotasRequest:
     """Asks for the quotas of users, client ids and addresses (KIP-546).
 
@@ -70,7 +70,7 @@ class DescribeClientQuotasRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeClientQuotasResponseEntityData:
     """What the quota applies to, as pairs of type and name.
 
@@ -93,7 +93,7 @@ class DescribeClientQuotasResponseEntityData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeClientQuotasResponseValueData:
     """The quotas of the entity.
 
@@ -116,7 +116,7 @@ class DescribeClientQuotasResponseValueData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeClientQuotasResponseEntryData:
     """The entities with quotas; null on an error.
 
@@ -139,7 +139,7 @@ class DescribeClientQuotasResponseEntryData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeClientQuotasResponse:
     """The entities that match, with their quotas (KIP-546).
 

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeClusterRequest:
     """Asks for the cluster's id, its controller and its nodes (KIP-700). v1 may ask for controllers (KIP-919), v2
     for fenced brokers (KIP-1073).
@@ -45,7 +45,7 @@ class DescribeClusterRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeClusterResponseDescribeClusterBroker:
     """The nodes.
 
@@ -80,7 +80,7 @@ class DescribeClusterResponseDescribeClusterBroker:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeClusterResponse:
     """The cluster's id, controller and nodes (KIP-700). v1 says whether these are controllers (KIP-919), v2 which
     brokers are fenced (KIP-1073).

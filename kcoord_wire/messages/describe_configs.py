@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeConfigsRequestDescribeConfigsResource:
     """The resources.
 
@@ -47,7 +47,7 @@ class DescribeConfigsRequestDescribeConfigsResource:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeConfigsRequest:
     """Asks for the configuration of resources (KIP-133). v1 adds synonyms (KIP-226), v3 documentation (KIP-569).
 
@@ -74,7 +74,7 @@ class DescribeConfigsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeConfigsResponseDescribeConfigsSynonym:
     """The settings that the value may come from, the strongest first.
 
@@ -101,7 +101,7 @@ class DescribeConfigsResponseDescribeConfigsSynonym:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeConfigsResponseDescribeConfigsResourceResult:
     """The configuration's entries.
 
@@ -153,7 +153,7 @@ class DescribeConfigsResponseDescribeConfigsResourceResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeConfigsResponseDescribeConfigsResult:
     """The outcomes, one for each item of the request.
 
@@ -188,7 +188,7 @@ class DescribeConfigsResponseDescribeConfigsResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeConfigsResponse:
     """The configuration of each resource (KIP-133). v1 adds sources and synonyms (KIP-226), v3 types and
     documentation (KIP-569).

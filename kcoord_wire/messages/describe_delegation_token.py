@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeDelegationTokenRequestDescribeDelegationTokenOwner:
     """The owners whose tokens are asked for; null for all.
 
@@ -42,7 +42,7 @@ class DescribeDelegationTokenRequestDescribeDelegationTokenOwner:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeDelegationTokenRequest:
     """Asks for the delegation tokens of owners (KIP-48).
 
@@ -61,7 +61,7 @@ class DescribeDelegationTokenRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeDelegationTokenResponseDescribedDelegationTokenRenewer:
     """The principals that may renew the token.
 
@@ -84,7 +84,7 @@ class DescribeDelegationTokenResponseDescribedDelegationTokenRenewer:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeDelegationTokenResponseDescribedDelegationToken:
     """The tokens.
 
@@ -139,7 +139,7 @@ class DescribeDelegationTokenResponseDescribedDelegationToken:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeDelegationTokenResponse:
     """The delegation tokens that the sender may see (KIP-48). v3 adds the principal that asked (KIP-373).
 

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeGroupsRequest:
     """Asks a coordinator what it knows about classic groups: their state, members and assignments. Groups of the
     newer protocol are described by ConsumerGroupDescribe (KIP-848). v1 and v2 change throttling (KIP-124,
@@ -45,7 +45,7 @@ class DescribeGroupsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeGroupsResponseDescribedGroupMember:
     """The members.
 
@@ -84,7 +84,7 @@ class DescribeGroupsResponseDescribedGroupMember:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeGroupsResponseDescribedGroup:
     """The groups of the request.
 
@@ -132,7 +132,7 @@ class DescribeGroupsResponseDescribedGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeGroupsResponse:
     """Describes classic groups. Members' metadata is given only while a group is Stable. v1 adds the throttle time
     (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 adds authorized operations (KIP-430), v4

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeLogDirsRequestDescribableLogDirTopic:
     """The topics to look for; null for all.
 
@@ -43,7 +43,7 @@ class DescribeLogDirsRequestDescribableLogDirTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeLogDirsRequest:
     """Asks a broker for its log directories and the replicas in them (KIP-113).
 
@@ -62,7 +62,7 @@ class DescribeLogDirsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeLogDirsResponseDescribeLogDirsPartition:
     """The partitions of this topic.
 
@@ -94,7 +94,7 @@ class DescribeLogDirsResponseDescribeLogDirsPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeLogDirsResponseDescribeLogDirsTopic:
     """The topics concerned, each with its partitions.
 
@@ -117,7 +117,7 @@ class DescribeLogDirsResponseDescribeLogDirsTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeLogDirsResponseDescribeLogDirsResult:
     """The log directories.
 
@@ -156,7 +156,7 @@ class DescribeLogDirsResponseDescribeLogDirsResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeLogDirsResponse:
     """The log directories of the broker (KIP-113). v4 adds the sizes of volumes (KIP-827), v5 whether a directory
     takes no new partitions (KIP-1066).

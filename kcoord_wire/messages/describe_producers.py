@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeProducersRequestTopicRequest:
     """The topics concerned, each with its partitions.
 
@@ -43,7 +43,7 @@ class DescribeProducersRequestTopicRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeProducersRequest:
     """Asks the leaders of partitions for the producers that write to them (KIP-664).
 
@@ -62,7 +62,7 @@ class DescribeProducersRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeProducersResponseProducerState:
     """The producers whose sequence numbers the partition keeps.
 
@@ -101,7 +101,7 @@ class DescribeProducersResponseProducerState:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeProducersResponsePartitionResponse:
     """The partitions of this topic.
 
@@ -132,7 +132,7 @@ class DescribeProducersResponsePartitionResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeProducersResponseTopicResponse:
     """The topics concerned, each with its partitions.
 
@@ -155,7 +155,7 @@ class DescribeProducersResponseTopicResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeProducersResponse:
     """The producers of each partition (KIP-664).
 

@@ -26,7 +26,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeQuorumRequestPartitionData:
     """The partitions of this topic.
 
@@ -45,7 +45,7 @@ class DescribeQuorumRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeQuorumRequestTopicData:
     """The topics concerned, each with its partitions.
 
@@ -68,7 +68,7 @@ class DescribeQuorumRequestTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeQuorumRequest:
     """Asks for the state of the quorum of controllers (KIP-595).
 
@@ -87,7 +87,7 @@ class DescribeQuorumRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeQuorumResponseReplicaState:
     """The voters.
 
@@ -126,7 +126,7 @@ class DescribeQuorumResponseReplicaState:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeQuorumResponsePartitionData:
     """The partitions of this topic.
 
@@ -173,7 +173,7 @@ class DescribeQuorumResponsePartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeQuorumResponseTopicData:
     """The topics concerned, each with its partitions.
 
@@ -196,7 +196,7 @@ class DescribeQuorumResponseTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeQuorumResponseListener:
     """Where to reach the node.
 
@@ -223,7 +223,7 @@ class DescribeQuorumResponseListener:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeQuorumResponseNode:
     """Where to reach the replicas.
 
@@ -246,7 +246,7 @@ class DescribeQuorumResponseNode:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeQuorumResponse:
     """The leader, the voters and the observers of the quorum (KIP-595). v1 adds the times of the last fetch
     (KIP-836), v2 directory ids, messages and nodes (KIP-853).

@@ -24,7 +24,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeShareGroupOffsetsRequestTopic:
     """The topics to describe; null for all.
 
@@ -47,7 +47,7 @@ class DescribeShareGroupOffsetsRequestTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeShareGroupOffsetsRequestGroup:
     """The groups to describe.
 
@@ -70,7 +70,7 @@ class DescribeShareGroupOffsetsRequestGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeShareGroupOffsetsRequest:
     """Asks for the start offsets of share groups (KIP-932). v1 asks for the lag too (KIP-1226).
 
@@ -89,7 +89,7 @@ class DescribeShareGroupOffsetsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeShareGroupOffsetsResponsePartition:
     """The partitions.
 
@@ -128,7 +128,7 @@ class DescribeShareGroupOffsetsResponsePartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeShareGroupOffsetsResponseTopic:
     """The topics.
 
@@ -155,7 +155,7 @@ class DescribeShareGroupOffsetsResponseTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeShareGroupOffsetsResponseGroup:
     """The groups of the request.
 
@@ -186,7 +186,7 @@ class DescribeShareGroupOffsetsResponseGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeShareGroupOffsetsResponse:
     """The start offsets of share groups (KIP-932). v1 adds the lag (KIP-1226). Errors: GROUP_AUTHORIZATION_FAILED
     (30), TOPIC_AUTHORIZATION_FAILED (29), NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15),

@@ -24,7 +24,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTopicPartitionsRequestTopicRequest:
     """The topics concerned, each with its partitions.
 
@@ -43,7 +43,7 @@ class DescribeTopicPartitionsRequestTopicRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTopicPartitionsRequestCursor:
     """Where to go on; null to begin with the first topic.
 
@@ -66,7 +66,7 @@ class DescribeTopicPartitionsRequestCursor:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTopicPartitionsRequest:
     """Asks for the partitions of topics, a page at a time (KIP-966).
 
@@ -93,7 +93,7 @@ class DescribeTopicPartitionsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTopicPartitionsResponsePartition:
     """The partitions of this topic.
 
@@ -145,7 +145,7 @@ class DescribeTopicPartitionsResponsePartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTopicPartitionsResponseTopic:
     """The topics concerned, each with its partitions.
 
@@ -185,7 +185,7 @@ class DescribeTopicPartitionsResponseTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTopicPartitionsResponseCursor:
     """Where the next request is to go on; null at the end.
 
@@ -208,7 +208,7 @@ class DescribeTopicPartitionsResponseCursor:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTopicPartitionsResponse:
     """A page of topics with their partitions (KIP-966).
 

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTransactionsRequest:
     """Asks the transaction coordinator for transactions (KIP-664).
 
@@ -37,7 +37,7 @@ class DescribeTransactionsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTransactionsResponseTopicData:
     """The partitions of the open transaction.
 
@@ -60,7 +60,7 @@ class DescribeTransactionsResponseTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTransactionsResponseTransactionState:
     """The transactions.
 
@@ -107,7 +107,7 @@ class DescribeTransactionsResponseTransactionState:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeTransactionsResponse:
     """The state of each transaction (KIP-664).
 

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeUserScramCredentialsRequestUserName:
     """The users; null or empty for all.
 
@@ -38,7 +38,7 @@ class DescribeUserScramCredentialsRequestUserName:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeUserScramCredentialsRequest:
     """Asks which SCRAM credentials users have (KIP-554).
 
@@ -57,7 +57,7 @@ class DescribeUserScramCredentialsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeUserScramCredentialsResponseCredentialInfo:
     """The user's credentials.
 
@@ -80,7 +80,7 @@ class DescribeUserScramCredentialsResponseCredentialInfo:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult:
     """The outcome for each user.
 
@@ -111,7 +111,7 @@ class DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DescribeUserScramCredentialsResponse:
     """The mechanisms of each user, without secrets (KIP-554).
 

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ElectLeadersRequestTopicPartitions:
     """The partitions to elect leaders for; null for all.
 
@@ -42,7 +42,7 @@ class ElectLeadersRequestTopicPartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ElectLeadersRequest:
     """Starts elections of partition leaders (KIP-183). v1 adds the kind of election (KIP-460).
 
@@ -69,7 +69,7 @@ class ElectLeadersRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ElectLeadersResponsePartitionResult:
     """The outcomes for each partition.
 
@@ -96,7 +96,7 @@ class ElectLeadersResponsePartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ElectLeadersResponseReplicaElectionResult:
     """The outcomes for each topic.
 
@@ -119,7 +119,7 @@ class ElectLeadersResponseReplicaElectionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ElectLeadersResponse:
     """The outcome of each election (KIP-183). v1 adds an error of the whole (KIP-460).
 

@@ -26,7 +26,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndQuorumEpochRequestReplicaInfo:
     """The replicas that are to become leader, the best first.
 
@@ -49,7 +49,7 @@ class EndQuorumEpochRequestReplicaInfo:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndQuorumEpochRequestPartitionData:
     """The partitions of this topic.
 
@@ -85,7 +85,7 @@ class EndQuorumEpochRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndQuorumEpochRequestTopicData:
     """The topics concerned, each with its partitions.
 
@@ -108,7 +108,7 @@ class EndQuorumEpochRequestTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndQuorumEpochRequestLeaderEndpoint:
     """Where to reach the leader.
 
@@ -135,7 +135,7 @@ class EndQuorumEpochRequestLeaderEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndQuorumEpochRequest:
     """Announces that the leader of the quorum resigns (KIP-595). v1 adds directory ids and endpoints (KIP-853).
 
@@ -162,7 +162,7 @@ class EndQuorumEpochRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndQuorumEpochResponsePartitionData:
     """The partitions of this topic.
 
@@ -193,7 +193,7 @@ class EndQuorumEpochResponsePartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndQuorumEpochResponseTopicData:
     """The topics concerned, each with its partitions.
 
@@ -216,7 +216,7 @@ class EndQuorumEpochResponseTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndQuorumEpochResponseNodeEndpoint:
     """Where to reach the leaders that this response names.
 
@@ -243,7 +243,7 @@ class EndQuorumEpochResponseNodeEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndQuorumEpochResponse:
     """A voter's answer to the leader that resigns (KIP-595). v1 adds endpoints (KIP-853).
 

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndTxnRequest:
     """Commits or aborts a transaction (KIP-98).
 
@@ -47,7 +47,7 @@ class EndTxnRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EndTxnResponse:
     """The outcome (KIP-98). v5 adds the producer's id and next epoch (KIP-890).
 

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EnvelopeRequest:
     """Carries a client's request from a broker to the controller, with the client's principal and address (KIP-590).
 
@@ -43,7 +43,7 @@ class EnvelopeRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EnvelopeResponse:
     """Carries the controller's response back to the broker (KIP-590).
 

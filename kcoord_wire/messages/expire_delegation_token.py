@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ExpireDelegationTokenRequest:
     """Ends a delegation token, or brings its end forward (KIP-48).
 
@@ -39,7 +39,7 @@ class ExpireDelegationTokenRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ExpireDelegationTokenResponse:
     """When the token expires (KIP-48).
 

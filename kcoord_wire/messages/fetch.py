@@ -30,7 +30,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchRequestReplicaState:
     """The follower's identity; consumers leave it at its defaults.
 
@@ -53,7 +53,7 @@ class FetchRequestReplicaState:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchRequestFetchPartition:
     """The partitions to read.
 
@@ -104,7 +104,7 @@ class FetchRequestFetchPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchRequestFetchTopic:
     """The topics to read; within a session, those that changed.
 
@@ -131,7 +131,7 @@ class FetchRequestFetchTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchRequestForgottenTopic:
     """The topics to take out of the session.
 
@@ -158,7 +158,7 @@ class FetchRequestForgottenTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchRequest:
     """Reads records. Consumers and followers send it in a loop; the broker holds it until enough bytes are available
     or the wait is over. Sessions let later requests name only the partitions that changed (KIP-227). v3 limits
@@ -231,7 +231,7 @@ class FetchRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchResponseEpochEndOffset:
     """Where the reader's log diverges from the leader's; absent if it does not.
 
@@ -254,7 +254,7 @@ class FetchResponseEpochEndOffset:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchResponseLeaderIdAndEpoch:
     """The partition's leader, when the broker asked does not lead it.
 
@@ -277,7 +277,7 @@ class FetchResponseLeaderIdAndEpoch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchResponseSnapshotId:
     """The snapshot to load first, when the offset lies before the log's start (KIP-630).
 
@@ -300,7 +300,7 @@ class FetchResponseSnapshotId:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchResponseAbortedTransaction:
     """Aborted transactions in the records; null under isolation level 0.
 
@@ -323,7 +323,7 @@ class FetchResponseAbortedTransaction:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchResponsePartitionData:
     """The partitions.
 
@@ -388,7 +388,7 @@ class FetchResponsePartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchResponseFetchableTopicResponse:
     """The topics; within a session, those that changed.
 
@@ -415,7 +415,7 @@ class FetchResponseFetchableTopicResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchResponseNodeEndpoint:
     """The addresses of the leaders named in CurrentLeader.
 
@@ -446,7 +446,7 @@ class FetchResponseNodeEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchResponse:
     """Gives records straight from the log: the first batch may start before the offset asked for, the last may be
     cut off. Up to v3 they are message sets, from v4 on record batches v2 (KIP-98). v1 adds the throttle time

@@ -27,7 +27,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotRequestSnapshotId:
     """Which snapshot: the offset and epoch at which it ends.
 
@@ -50,7 +50,7 @@ class FetchSnapshotRequestSnapshotId:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotRequestPartitionSnapshot:
     """The partitions of this topic.
 
@@ -85,7 +85,7 @@ class FetchSnapshotRequestPartitionSnapshot:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotRequestTopicSnapshot:
     """The topics concerned, each with its partitions.
 
@@ -108,7 +108,7 @@ class FetchSnapshotRequestTopicSnapshot:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotRequest:
     """Fetches a part of a snapshot of the metadata log (KIP-630). v1 adds the directory id (KIP-853).
 
@@ -139,7 +139,7 @@ class FetchSnapshotRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotResponseSnapshotId:
     """Which snapshot: the offset and epoch at which it ends.
 
@@ -162,7 +162,7 @@ class FetchSnapshotResponseSnapshotId:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotResponseLeaderIdAndEpoch:
     """The leader that the broker knows, where it is not the leader itself.
 
@@ -185,7 +185,7 @@ class FetchSnapshotResponseLeaderIdAndEpoch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotResponsePartitionSnapshot:
     """The partitions of this topic.
 
@@ -229,7 +229,7 @@ class FetchSnapshotResponsePartitionSnapshot:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotResponseTopicSnapshot:
     """The topics concerned, each with its partitions.
 
@@ -252,7 +252,7 @@ class FetchSnapshotResponseTopicSnapshot:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotResponseNodeEndpoint:
     """Where to reach the leaders that this response names.
 
@@ -279,7 +279,7 @@ class FetchSnapshotResponseNodeEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FetchSnapshotResponse:
     """A part of the snapshot (KIP-630). v1 adds endpoints (KIP-853).
 

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FindCoordinatorRequest:
     """Asks any broker which broker coordinates a group, a transactional id or a share partition. Clients send it
     first and again after NOT_COORDINATOR (16). v1 adds the key type (KIP-98), v2 moves throttling to after the
@@ -47,7 +47,7 @@ class FindCoordinatorRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FindCoordinatorResponseCoordinator:
     """The outcome for each key.
 
@@ -86,7 +86,7 @@ class FindCoordinatorResponseCoordinator:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FindCoordinatorResponse:
     """Names the coordinating broker. While the internal topic behind the coordinators is being created, the answer
     is COORDINATOR_NOT_AVAILABLE (15) with node -1, an empty host and port -1. v1 adds the throttle time and an

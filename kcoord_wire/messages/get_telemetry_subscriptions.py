@@ -19,7 +19,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class GetTelemetrySubscriptionsRequest:
     """Asks a broker which metrics the client should push (KIP-714).
 
@@ -38,7 +38,7 @@ class GetTelemetrySubscriptionsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class GetTelemetrySubscriptionsResponse:
     """The metrics that the broker wants, and how often (KIP-714).
 

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class GroupMetadataKey:
     """Key of a classic group's state in __consumer_offsets: an int16 2, then the group's id. Kafka 3.9 counts the
     int16 as the key's version, later releases as the record's type; the bytes are the same.
@@ -34,7 +34,7 @@ class GroupMetadataKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class GroupMetadataValueMemberMetadata:
     """The members; the list is empty if the group is.
 
@@ -82,7 +82,7 @@ class GroupMetadataValueMemberMetadata:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class GroupMetadataValue:
     """A classic group's state in __consumer_offsets, under a key of type 2. The coordinator writes it when a group
     is created, when the leader has sent an assignment, when a group becomes empty and when a static member is

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class HeartbeatRequest:
     """Sent every few seconds by each member of a classic group to keep its session alive; the answer is also how a
     member learns that a rebalance has started. v1 adds the throttle time to the answer (KIP-124) and v2 moves
@@ -50,7 +50,7 @@ class HeartbeatRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class HeartbeatResponse:
     """Tells a member whether its session is alive and its generation current. REBALANCE_IN_PROGRESS (27) still
     renews the session but asks the member to join again; while the leader's assignment is awaited, and while the

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class IncrementalAlterConfigsRequestAlterableConfig:
     """The configuration's entries.
 
@@ -46,7 +46,7 @@ class IncrementalAlterConfigsRequestAlterableConfig:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class IncrementalAlterConfigsRequestAlterConfigsResource:
     """The resources.
 
@@ -73,7 +73,7 @@ class IncrementalAlterConfigsRequestAlterConfigsResource:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class IncrementalAlterConfigsRequest:
     """Sets, deletes, extends and shortens single entries of configurations (KIP-339).
 
@@ -96,7 +96,7 @@ class IncrementalAlterConfigsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class IncrementalAlterConfigsResponseAlterConfigsResourceResponse:
     """The outcomes, one for each item of the request.
 
@@ -127,7 +127,7 @@ class IncrementalAlterConfigsResponseAlterConfigsResourceResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class IncrementalAlterConfigsResponse:
     """The outcome for each resource (KIP-339).
 

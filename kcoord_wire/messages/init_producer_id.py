@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class InitProducerIdRequest:
     """Asks for a producer id, with which a broker recognises batches that arrive twice. Producers send it before
     their first batch: idempotent ones to any broker, transactional ones to the coordinator of their transactional
@@ -63,7 +63,7 @@ class InitProducerIdRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class InitProducerIdResponse:
     """Returns a producer id with its epoch. The producer writes both into its batches and counts their records from
     0. v1 moves throttling to after the answer (KIP-219), v2 is flexible (KIP-482), v6 reports a transaction that

@@ -23,7 +23,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class InitializeShareGroupStateRequestPartitionData:
     """The partitions.
 
@@ -50,7 +50,7 @@ class InitializeShareGroupStateRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class InitializeShareGroupStateRequestInitializeStateData:
     """The topics.
 
@@ -73,7 +73,7 @@ class InitializeShareGroupStateRequestInitializeStateData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class InitializeShareGroupStateRequest:
     """The group coordinator makes the states of a share group's partitions; it goes to the share coordinator
     (KIP-932).
@@ -97,7 +97,7 @@ class InitializeShareGroupStateRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class InitializeShareGroupStateResponsePartitionResult:
     """The partitions.
 
@@ -124,7 +124,7 @@ class InitializeShareGroupStateResponsePartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class InitializeShareGroupStateResponseInitializeStateResult:
     """The outcomes, by topic.
 
@@ -147,7 +147,7 @@ class InitializeShareGroupStateResponseInitializeStateResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class InitializeShareGroupStateResponse:
     """The outcome of InitializeShareGroupState for each partition. Errors: NOT_COORDINATOR (16),
     COORDINATOR_NOT_AVAILABLE (15), COORDINATOR_LOAD_IN_PROGRESS (14), FENCED_STATE_EPOCH (124), INVALID_REQUEST

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class JoinGroupRequestProtocol:
     """The assignment strategies the member can follow, most preferred first.
 
@@ -42,7 +42,7 @@ class JoinGroupRequestProtocol:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class JoinGroupRequest:
     """Asks the group coordinator to admit a member, or to let a known member take part in the next generation. Every
     member sends it at the start of a rebalance; the coordinator holds the answer until all have joined or time is
@@ -100,7 +100,7 @@ class JoinGroupRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class JoinGroupResponseMember:
     """All members of the generation, for the leader; empty for all others.
 
@@ -127,7 +127,7 @@ class JoinGroupResponseMember:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class JoinGroupResponse:
     """Answers JoinGroup when the join phase ends. The leader alone receives all members and computes the assignment.
     v2 adds the throttle time (KIP-124), v3 moves throttling to after the answer (KIP-219), v4 may answer

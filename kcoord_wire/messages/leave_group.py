@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class LeaveGroupRequestMemberIdentity:
     """The members that leave.
 
@@ -45,7 +45,7 @@ class LeaveGroupRequestMemberIdentity:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class LeaveGroupRequest:
     """Takes members out of a classic group at once, without waiting for their sessions to expire. A dynamic consumer
     sends it for itself on close; static members do not. An administrator removes a static member by its instance
@@ -76,7 +76,7 @@ class LeaveGroupRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class LeaveGroupResponseMemberResponse:
     """The outcome for each member, in the order of the request.
 
@@ -104,7 +104,7 @@ class LeaveGroupResponseMemberResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class LeaveGroupResponse:
     """Answers LeaveGroup. From v3 on each member has its own outcome and the top-level code is about the group as a
     whole; up to v2 the top-level code is the first member's. v1 adds the throttle time (KIP-124), v2 moves

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class LegacyOffsetCommitKey:
     """Key of a committed offset in __consumer_offsets as brokers wrote it at first: an int16 0, then these fields.
     Readers still accept it. Kafka 3.9 counts the int16 as the key's version, later releases as the record's type;
@@ -42,7 +42,7 @@ class LegacyOffsetCommitKey:
     """The partition's number."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class LegacyOffsetCommitValue:
     """A committed offset in __consumer_offsets as brokers wrote it at first, under a key of type 0. An int16 version
     precedes it; an absent value (a tombstone) removes the offset. v0 is the only version and not flexible.

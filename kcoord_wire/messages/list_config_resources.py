@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListConfigResourcesRequest:
     """Asks for the client metrics that are configured (KIP-714). v1 asks for resources of any type (KIP-1142).
 
@@ -36,7 +36,7 @@ class ListConfigResourcesRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListConfigResourcesResponseConfigResource:
     """The resources that have a configuration.
 
@@ -59,7 +59,7 @@ class ListConfigResourcesResponseConfigResource:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListConfigResourcesResponse:
     """The resources that have a configuration (KIP-714). v1 adds their type (KIP-1142).
 

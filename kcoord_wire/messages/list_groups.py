@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListGroupsRequest:
     """Asks one broker for the groups it coordinates. A tool that wants all groups asks every broker. v1 and v2
     change throttling (KIP-124, KIP-219), v3 is flexible (KIP-482), v4 can select by state (KIP-518), v5 by type
@@ -43,7 +43,7 @@ class ListGroupsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListGroupsResponseListedGroup:
     """The groups, in no particular order.
 
@@ -74,7 +74,7 @@ class ListGroupsResponseListedGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListGroupsResponse:
     """Lists the groups that the broker coordinates, with their types and states. v1 adds the throttle time
     (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 is flexible (KIP-482), v4 adds the state

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListOffsetsRequestListOffsetsPartition:
     """The partitions to look up.
 
@@ -53,7 +53,7 @@ class ListOffsetsRequestListOffsetsPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListOffsetsRequestListOffsetsTopic:
     """The topics to look up.
 
@@ -76,7 +76,7 @@ class ListOffsetsRequestListOffsetsTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListOffsetsRequest:
     """Asks a partition's leader which offset belongs to a point in time, or where the log starts and ends. Consumers
     send it to each leader when they have no committed offset. v0 lists several offsets before a time, v1 gives
@@ -113,7 +113,7 @@ class ListOffsetsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListOffsetsResponseListOffsetsPartitionResponse:
     """The partitions of the request.
 
@@ -153,7 +153,7 @@ class ListOffsetsResponseListOffsetsPartitionResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListOffsetsResponseListOffsetsTopicResponse:
     """The topics of the request.
 
@@ -176,7 +176,7 @@ class ListOffsetsResponseListOffsetsTopicResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListOffsetsResponse:
     """Gives the offset for each partition that was asked for; -1 if no record is as late as the time. v0 lists
     several offsets, v1 gives one with its timestamp (KIP-79). v2 adds the throttle time (KIP-124), v3 moves

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListPartitionReassignmentsRequestListPartitionReassignmentsTopics:
     """The topics to look at; null for all.
 
@@ -42,7 +42,7 @@ class ListPartitionReassignmentsRequestListPartitionReassignmentsTopics:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListPartitionReassignmentsRequest:
     """Asks which replicas are moving (KIP-455).
 
@@ -65,7 +65,7 @@ class ListPartitionReassignmentsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListPartitionReassignmentsResponseOngoingPartitionReassignment:
     """The partitions of this topic.
 
@@ -96,7 +96,7 @@ class ListPartitionReassignmentsResponseOngoingPartitionReassignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListPartitionReassignmentsResponseOngoingTopicReassignment:
     """The topics with reassignments under way.
 
@@ -119,7 +119,7 @@ class ListPartitionReassignmentsResponseOngoingTopicReassignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListPartitionReassignmentsResponse:
     """The reassignments that are under way (KIP-455).
 

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListTransactionsRequest:
     """Asks a transaction coordinator for its transactions (KIP-664). v1 filters by duration (KIP-994), v2 by a
     pattern of transactional ids (KIP-1152).
@@ -51,7 +51,7 @@ class ListTransactionsRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListTransactionsResponseTransactionState:
     """The transactions.
 
@@ -78,7 +78,7 @@ class ListTransactionsResponseTransactionState:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ListTransactionsResponse:
     """The transactions that pass the filters (KIP-664).
 

@@ -23,7 +23,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MetadataRequestTopic:
     """The topics to describe; null (v1+) or empty in v0 means all, empty in v1+ means none.
 
@@ -46,7 +46,7 @@ class MetadataRequestTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MetadataRequest:
     """Asks any broker for the cluster's brokers and for the partitions of topics, with their leaders. Clients send
     it after connecting and whenever their metadata proves outdated. v1 separates "all topics" (null) from "none"
@@ -85,7 +85,7 @@ class MetadataRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MetadataResponseBroker:
     """The brokers that are alive.
 
@@ -116,7 +116,7 @@ class MetadataResponseBroker:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MetadataResponsePartition:
     """The topic's partitions.
 
@@ -159,7 +159,7 @@ class MetadataResponsePartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MetadataResponseTopic:
     """The topics of the request.
 
@@ -200,7 +200,7 @@ class MetadataResponseTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MetadataResponse:
     """Describes the cluster as one broker sees it; leader epochs show which of two brokers' answers is newer. v1
     adds racks, the controller and internal topics, v2 the cluster id (KIP-78), v3 the throttle time (KIP-124), v5

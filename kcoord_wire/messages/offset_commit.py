@@ -23,7 +23,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetCommitRequestPartition:
     """The partitions to store offsets for.
 
@@ -59,7 +59,7 @@ class OffsetCommitRequestPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetCommitRequestTopic:
     """The topics to store offsets for.
 
@@ -86,7 +86,7 @@ class OffsetCommitRequestTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetCommitRequest:
     """Stores how far a group has read. Members send it with their generation; a client that manages its partitions
     itself commits with generation -1 and an empty member id, which creates the group if there is none. v1 adds
@@ -132,7 +132,7 @@ class OffsetCommitRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetCommitResponsePartition:
     """The outcome for each partition.
 
@@ -155,7 +155,7 @@ class OffsetCommitResponsePartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetCommitResponseTopic:
     """The outcome for each topic.
 
@@ -182,7 +182,7 @@ class OffsetCommitResponseTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetCommitResponse:
     """Answers OffsetCommit with one outcome for each partition; an error about the group is repeated for each of
     them. v3 adds the throttle time (KIP-124), v4 moves throttling to after the answer (KIP-219), v7 may answer

@@ -19,7 +19,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetCommitKey:
     """Key of a committed offset in __consumer_offsets: an int16 1, then these fields. The group's id decides the
     partition of that topic. Kafka 3.9 counts the int16 as the key's version, later releases as the record's type;
@@ -45,7 +45,7 @@ class OffsetCommitKey:
     """The partition's number."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetCommitValue:
     """A committed offset in __consumer_offsets, under a key of type 1. An int16 version precedes it; an absent value
     (a tombstone) says that the offset expired or was deleted. v1 adds the time of expiry, which v2 drops again

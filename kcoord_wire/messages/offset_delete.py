@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetDeleteRequestPartition:
     """The partitions to remove offsets of.
 
@@ -36,7 +36,7 @@ class OffsetDeleteRequestPartition:
     """The partition's number."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetDeleteRequestTopic:
     """The topics to remove offsets of.
 
@@ -56,7 +56,7 @@ class OffsetDeleteRequestTopic:
     """The partitions to remove offsets of."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetDeleteRequest:
     """Removes a group's committed offsets for chosen partitions. An administrator's tool sends it to the group's
     coordinator (KIP-496). v0 is the only version and is not flexible.
@@ -77,7 +77,7 @@ class OffsetDeleteRequest:
     """The topics to remove offsets of."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetDeleteResponsePartition:
     """The outcome for each partition.
 
@@ -97,7 +97,7 @@ class OffsetDeleteResponsePartition:
     """The outcome; 0 means that the offset is gone."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetDeleteResponseTopic:
     """The outcome for each topic.
 
@@ -117,7 +117,7 @@ class OffsetDeleteResponseTopic:
     """The outcome for each partition."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetDeleteResponse:
     """Answers OffsetDelete with one outcome for the group and one for each partition (KIP-496). v0 is the only
     version and is not flexible. Unlike in most answers, the top-level error precedes the throttle time. Errors,

@@ -27,7 +27,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchRequestTopic:
     """The topics asked for; null (v2+) means all that have offsets.
 
@@ -50,7 +50,7 @@ class OffsetFetchRequestTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchRequestTopics:
     """The topics asked for; null means all that have offsets.
 
@@ -77,7 +77,7 @@ class OffsetFetchRequestTopics:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchRequestGroup:
     """The groups whose offsets are asked for.
 
@@ -109,7 +109,7 @@ class OffsetFetchRequestGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchRequest:
     """Asks for the offsets a group has committed. Consumers send it after each assignment, tools at any time. v2
     takes null topics for "all" (KIP-88). v3 and v4 change throttling (KIP-124, KIP-219), v5 the answer only
@@ -146,7 +146,7 @@ class OffsetFetchRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchResponsePartition:
     """The partitions.
 
@@ -181,7 +181,7 @@ class OffsetFetchResponsePartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchResponseTopic:
     """The topics, for the one group of the request.
 
@@ -204,7 +204,7 @@ class OffsetFetchResponseTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchResponsePartitions:
     """The partitions.
 
@@ -239,7 +239,7 @@ class OffsetFetchResponsePartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchResponseTopics:
     """The topics.
 
@@ -266,7 +266,7 @@ class OffsetFetchResponseTopics:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchResponseGroup:
     """The groups of the request.
 
@@ -293,7 +293,7 @@ class OffsetFetchResponseGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetFetchResponse:
     """Gives the committed offsets. A group or partition without a committed offset is not an error: the offset is
     -1. v2 adds the top-level error (KIP-88), v3 the throttle time (KIP-124), v4 moves throttling to after the

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetForLeaderEpochRequestOffsetForLeaderPartition:
     """The partitions to look up.
 
@@ -48,7 +48,7 @@ class OffsetForLeaderEpochRequestOffsetForLeaderPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetForLeaderEpochRequestOffsetForLeaderTopic:
     """The topics to look up.
 
@@ -71,7 +71,7 @@ class OffsetForLeaderEpochRequestOffsetForLeaderTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetForLeaderEpochRequest:
     """Asks a partition's leader where an earlier leader's records end. Followers and consumers use it to notice that
     their log was cut back, and where (KIP-101, KIP-320). v1 changes the answer only (KIP-279), v2 adds the epoch
@@ -98,7 +98,7 @@ class OffsetForLeaderEpochRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetForLeaderEpochResponseEpochEndOffset:
     """The partitions of the request.
 
@@ -129,7 +129,7 @@ class OffsetForLeaderEpochResponseEpochEndOffset:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetForLeaderEpochResponseOffsetForLeaderTopicResult:
     """The topics of the request.
 
@@ -152,7 +152,7 @@ class OffsetForLeaderEpochResponseOffsetForLeaderTopicResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OffsetForLeaderEpochResponse:
     """Gives the end of the epoch that was asked for, or of the largest epoch below it that has records. v1 says
     which epoch that is (KIP-279), v2 adds the throttle time and epoch checks (KIP-320), v3 is as v2, v4 is

@@ -26,7 +26,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProduceRequestPartitionProduceData:
     """The partitions to append to.
 
@@ -49,7 +49,7 @@ class ProduceRequestPartitionProduceData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProduceRequestTopicProduceData:
     """The topics to append to.
 
@@ -76,7 +76,7 @@ class ProduceRequestTopicProduceData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProduceRequest:
     """Appends records. Producers send it to the leader of each partition; with Acks 0 the broker does not answer at
     all. v2 brings message timestamps (KIP-32), v3 record batches v2 and transactions (KIP-98), v7 allows zstd
@@ -111,7 +111,7 @@ class ProduceRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProduceResponseBatchIndexAndErrorMessage:
     """The records that caused the batch to be refused; empty if none can be named.
 
@@ -134,7 +134,7 @@ class ProduceResponseBatchIndexAndErrorMessage:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProduceResponseLeaderIdAndEpoch:
     """The partition's leader, when the broker asked does not lead it.
 
@@ -157,7 +157,7 @@ class ProduceResponseLeaderIdAndEpoch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProduceResponsePartitionProduceResponse:
     """The outcome for each partition.
 
@@ -207,7 +207,7 @@ class ProduceResponsePartitionProduceResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProduceResponseTopicProduceResponse:
     """The outcome for each topic.
 
@@ -234,7 +234,7 @@ class ProduceResponseTopicProduceResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProduceResponseNodeEndpoint:
     """The addresses of the leaders named in CurrentLeader.
 
@@ -265,7 +265,7 @@ class ProduceResponseNodeEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProduceResponse:
     """Says where the records were appended, or why not, for each partition. There is no answer to a request with
     Acks 0. v1 adds the throttle time (KIP-124), v2 the append time (KIP-32), v5 the log start offset, v8 errors

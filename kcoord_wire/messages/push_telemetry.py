@@ -19,7 +19,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class PushTelemetryRequest:
     """Brings a client's metrics to a broker (KIP-714).
 
@@ -54,7 +54,7 @@ class PushTelemetryRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class PushTelemetryResponse:
     """Whether the broker took the metrics (KIP-714).
 

@@ -24,7 +24,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateRequestPartitionData:
     """The partitions.
 
@@ -47,7 +47,7 @@ class ReadShareGroupStateRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateRequestReadStateData:
     """The topics.
 
@@ -70,7 +70,7 @@ class ReadShareGroupStateRequestReadStateData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateRequest:
     """The leader of a partition reads the state of a share group in it from the share coordinator (KIP-932).
 
@@ -93,7 +93,7 @@ class ReadShareGroupStateRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateResponseStateBatch:
     """The states of the records from the start offset on, by range.
 
@@ -124,7 +124,7 @@ class ReadShareGroupStateResponseStateBatch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateResponsePartitionResult:
     """The partitions.
 
@@ -163,7 +163,7 @@ class ReadShareGroupStateResponsePartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateResponseReadStateResult:
     """The outcomes, by topic.
 
@@ -186,7 +186,7 @@ class ReadShareGroupStateResponseReadStateResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateResponse:
     """The states that ReadShareGroupState asked for (KIP-932). Errors: NOT_COORDINATOR (16),
     COORDINATOR_NOT_AVAILABLE (15), COORDINATOR_LOAD_IN_PROGRESS (14), GROUP_ID_NOT_FOUND (69),

@@ -23,7 +23,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateSummaryRequestPartitionData:
     """The partitions.
 
@@ -46,7 +46,7 @@ class ReadShareGroupStateSummaryRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateSummaryRequestReadStateSummaryData:
     """The topics.
 
@@ -69,7 +69,7 @@ class ReadShareGroupStateSummaryRequestReadStateSummaryData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateSummaryRequest:
     """The group coordinator reads the start offsets of a share group's partitions from the share coordinator
     (KIP-932).
@@ -93,7 +93,7 @@ class ReadShareGroupStateSummaryRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateSummaryResponsePartitionResult:
     """The partitions.
 
@@ -137,7 +137,7 @@ class ReadShareGroupStateSummaryResponsePartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateSummaryResponseReadStateSummaryResult:
     """The outcomes, by topic.
 
@@ -160,7 +160,7 @@ class ReadShareGroupStateSummaryResponseReadStateSummaryResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReadShareGroupStateSummaryResponse:
     """The start offsets that ReadShareGroupStateSummary asked for (KIP-932). v1 adds the number of finished records
     (KIP-1226). Errors: NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15), COORDINATOR_LOAD_IN_PROGRESS (14),

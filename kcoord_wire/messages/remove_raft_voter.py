@@ -19,7 +19,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RemoveRaftVoterRequest:
     """Removes a voter from the quorum of controllers (KIP-853).
 
@@ -46,7 +46,7 @@ class RemoveRaftVoterRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RemoveRaftVoterResponse:
     """The outcome of removing a voter (KIP-853).
 

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RenewDelegationTokenRequest:
     """Prolongs a delegation token (KIP-48).
 
@@ -39,7 +39,7 @@ class RenewDelegationTokenRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RenewDelegationTokenResponse:
     """When the token expires now (KIP-48).
 

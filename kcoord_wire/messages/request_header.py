@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RequestHeader:
     """Precedes every request body, after the frame's int32 size. A body of a flexible version has header v2, every
     other body v1; a broker reads the API key and version first and derives the header version from them. v0 has

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ResponseHeader:
     """Precedes every response body, after the frame's int32 size. A body of a flexible version has header v1, every
     other body v0. ApiVersionsResponse is the exception: its header is always v0, because the client cannot yet

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SaslAuthenticateRequest:
     """Carries one SASL token from the client to the broker, after SaslHandshake v1 (KIP-152). A mechanism may need
     several rounds. v1 adds the session lifetime to the answer (KIP-368), v2 is flexible (KIP-482).
@@ -36,7 +36,7 @@ class SaslAuthenticateRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SaslAuthenticateResponse:
     """Carries one SASL token from the broker to the client, or the refusal (KIP-152). v1 adds the session lifetime,
     after which the client has to authenticate again (KIP-368), v2 is flexible (KIP-482). Errors:

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SaslHandshakeRequest:
     """Chooses the SASL mechanism before authentication. Clients send it on each connection that needs SASL, after
     ApiVersions if they ask for that. After v0 the SASL tokens follow as bare size-prefixed bytes (KIP-43), after
@@ -34,7 +34,7 @@ class SaslHandshakeRequest:
     """The mechanism's name, such as "PLAIN" or "SCRAM-SHA-512"."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SaslHandshakeResponse:
     """Accepts or refuses the mechanism and lists those that the broker offers (KIP-43). v1 has the layout of v0;
     both are never flexible. Errors: UNSUPPORTED_SASL_MECHANISM (33), ILLEGAL_SASL_STATE (34).

@@ -26,7 +26,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareAcknowledgeRequestAcknowledgementBatch:
     """Records of earlier fetches and what became of them, by range.
 
@@ -54,7 +54,7 @@ class ShareAcknowledgeRequestAcknowledgementBatch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareAcknowledgeRequestAcknowledgePartition:
     """The partitions.
 
@@ -78,7 +78,7 @@ class ShareAcknowledgeRequestAcknowledgePartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareAcknowledgeRequestAcknowledgeTopic:
     """The topics with acknowledged records.
 
@@ -101,7 +101,7 @@ class ShareAcknowledgeRequestAcknowledgeTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareAcknowledgeRequest:
     """Acknowledges records of earlier fetches of a share group without fetching more (KIP-932). v2 adds renewal
     (KIP-1222). Kafka 4.1 dropped v0.
@@ -137,7 +137,7 @@ class ShareAcknowledgeRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareAcknowledgeResponseLeaderIdAndEpoch:
     """The partition's leader, if the one that was asked leads it no longer.
 
@@ -160,7 +160,7 @@ class ShareAcknowledgeResponseLeaderIdAndEpoch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareAcknowledgeResponsePartitionData:
     """The partitions.
 
@@ -193,7 +193,7 @@ class ShareAcknowledgeResponsePartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareAcknowledgeResponseShareAcknowledgeTopicResponse:
     """The outcomes, by topic.
 
@@ -216,7 +216,7 @@ class ShareAcknowledgeResponseShareAcknowledgeTopicResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareAcknowledgeResponseNodeEndpoint:
     """The addresses of the leaders that the partitions name.
 
@@ -247,7 +247,7 @@ class ShareAcknowledgeResponseNodeEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareAcknowledgeResponse:
     """The outcome of ShareAcknowledge for each partition (KIP-932). v2 adds the lock's time. Errors:
     GROUP_AUTHORIZATION_FAILED (30), TOPIC_AUTHORIZATION_FAILED (29), UNKNOWN_TOPIC_OR_PARTITION (3),

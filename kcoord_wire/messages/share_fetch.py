@@ -28,7 +28,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchRequestAcknowledgementBatch:
     """Records of earlier fetches and what became of them, by range.
 
@@ -56,7 +56,7 @@ class ShareFetchRequestAcknowledgementBatch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchRequestFetchPartition:
     """The partitions.
 
@@ -80,7 +80,7 @@ class ShareFetchRequestFetchPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchRequestFetchTopic:
     """The topics to fetch or to acknowledge; others stay as in the session.
 
@@ -103,7 +103,7 @@ class ShareFetchRequestFetchTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchRequestForgottenTopic:
     """The partitions that leave the session.
 
@@ -126,7 +126,7 @@ class ShareFetchRequestForgottenTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchRequest:
     """Fetches and acquires records for a member of a share group, and acknowledges those of earlier fetches
     (KIP-932). It goes to the leaders of the partitions, which keep a session for each member. v1 replaces the
@@ -194,7 +194,7 @@ class ShareFetchRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchResponseLeaderIdAndEpoch:
     """The partition's leader, if the one that was asked leads it no longer.
 
@@ -217,7 +217,7 @@ class ShareFetchResponseLeaderIdAndEpoch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchResponseAcquiredRecords:
     """The ranges of records that the member has acquired; no others are for it.
 
@@ -244,7 +244,7 @@ class ShareFetchResponseAcquiredRecords:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchResponsePartitionData:
     """The partitions.
 
@@ -292,7 +292,7 @@ class ShareFetchResponsePartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchResponseShareFetchableTopicResponse:
     """The records and outcomes, by topic.
 
@@ -315,7 +315,7 @@ class ShareFetchResponseShareFetchableTopicResponse:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchResponseNodeEndpoint:
     """The addresses of the leaders that the partitions name.
 
@@ -346,7 +346,7 @@ class ShareFetchResponseNodeEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareFetchResponse:
     """The records of ShareFetch, which of them the member has acquired, and the outcome of its acknowledgements
     (KIP-932). Errors: GROUP_AUTHORIZATION_FAILED (30), TOPIC_AUTHORIZATION_FAILED (29), SHARE_SESSION_NOT_FOUND

@@ -20,7 +20,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupCurrentMemberAssignmentKey:
     """Key of what a member of a share group owns now, in __consumer_offsets: an int16 14, then these fields
     (KIP-932).
@@ -41,7 +41,7 @@ class ShareGroupCurrentMemberAssignmentKey:
     """The member's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupCurrentMemberAssignmentValueTopicPartitions:
     """The partitions the member may fetch from.
 
@@ -64,7 +64,7 @@ class ShareGroupCurrentMemberAssignmentValueTopicPartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupCurrentMemberAssignmentValue:
     """What a member of a share group owns now, under a key of type 14 (KIP-932). An int16 version precedes it; an
     absent value (a tombstone) says that the member has left.

@@ -23,7 +23,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupDescribeRequest:
     """Asks for the state of share groups (KIP-932). Kafka 4.1 dropped v0.
 
@@ -46,7 +46,7 @@ class ShareGroupDescribeRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupDescribeResponseTopicPartitions:
     """The partitions, each topic once.
 
@@ -73,7 +73,7 @@ class ShareGroupDescribeResponseTopicPartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupDescribeResponseAssignment:
     """What the member owns now.
 
@@ -92,7 +92,7 @@ class ShareGroupDescribeResponseAssignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupDescribeResponseMember:
     """The members.
 
@@ -135,7 +135,7 @@ class ShareGroupDescribeResponseMember:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupDescribeResponseDescribedGroup:
     """The groups of the request.
 
@@ -187,7 +187,7 @@ class ShareGroupDescribeResponseDescribedGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupDescribeResponse:
     """Describes share groups: their epochs, and what each member may fetch from (KIP-932). Errors:
     GROUP_AUTHORIZATION_FAILED (30), TOPIC_AUTHORIZATION_FAILED (29), NOT_COORDINATOR (16),

@@ -21,7 +21,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupHeartbeatRequest:
     """Members of a share group use it to join, to stay and to leave (KIP-932). Fields that have not changed since
     the last heartbeat may be left null. Kafka 4.1 dropped v0.
@@ -57,7 +57,7 @@ class ShareGroupHeartbeatRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupHeartbeatResponseTopicPartitions:
     """The partitions, each topic once.
 
@@ -80,7 +80,7 @@ class ShareGroupHeartbeatResponseTopicPartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupHeartbeatResponseAssignment:
     """The partitions the member may fetch from; null if unchanged.
 
@@ -99,7 +99,7 @@ class ShareGroupHeartbeatResponseAssignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupHeartbeatResponse:
     """The answer to ShareGroupHeartbeat: the member's epoch, and its assignment if that has changed (KIP-932).
     Errors: GROUP_AUTHORIZATION_FAILED (30), NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15),

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupMemberMetadataKey:
     """Key of the data that a member of a share group sent about itself, in __consumer_offsets: an int16 10, then
     these fields (KIP-932).
@@ -37,7 +37,7 @@ class ShareGroupMemberMetadataKey:
     """The member's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupMemberMetadataValue:
     """The data that a member of a share group sent about itself, under a key of type 10 (KIP-932). An int16 version
     precedes it; an absent value (a tombstone) says that the member has left.

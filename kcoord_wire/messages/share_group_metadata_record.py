@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupMetadataKey:
     """Key of a share group, in __consumer_offsets: an int16 11, then these fields (KIP-932).
 
@@ -32,7 +32,7 @@ class ShareGroupMetadataKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupMetadataValue:
     """A share group and its epoch, under a key of type 11 (KIP-932). An int16 version precedes it; an absent value
     (a tombstone) says that the group is gone.

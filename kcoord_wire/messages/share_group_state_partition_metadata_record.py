@@ -21,7 +21,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupStatePartitionMetadataKey:
     """Key of the topics whose states a share group has, in __consumer_offsets: an int16 15, then these fields
     (KIP-932).
@@ -38,7 +38,7 @@ class ShareGroupStatePartitionMetadataKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupStatePartitionMetadataValueTopicPartitionsInfo:
     """The topics whose states are being made.
 
@@ -65,7 +65,7 @@ class ShareGroupStatePartitionMetadataValueTopicPartitionsInfo:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupStatePartitionMetadataValueTopicInfo:
     """The topics whose states are being deleted.
 
@@ -88,7 +88,7 @@ class ShareGroupStatePartitionMetadataValueTopicInfo:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupStatePartitionMetadataValue:
     """The topics whose states a share group has or is making or deleting, under a key of type 15 (KIP-932). An int16
     version precedes it; an absent value (a tombstone) says that the group is gone.

@@ -20,7 +20,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupTargetAssignmentMemberKey:
     """Key of what a member of a share group is to own, in __consumer_offsets: an int16 13, then these fields
     (KIP-932).
@@ -41,7 +41,7 @@ class ShareGroupTargetAssignmentMemberKey:
     """The member's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupTargetAssignmentMemberValueTopicPartition:
     """The partitions, each topic once.
 
@@ -64,7 +64,7 @@ class ShareGroupTargetAssignmentMemberValueTopicPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupTargetAssignmentMemberValue:
     """What a member of a share group is to own, under a key of type 13 (KIP-932). An int16 version precedes it; an
     absent value (a tombstone) says that the member has left.

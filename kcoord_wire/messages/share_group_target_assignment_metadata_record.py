@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupTargetAssignmentMetadataKey:
     """Key of the epoch of a share group's target assignment, in __consumer_offsets: an int16 12, then these fields
     (KIP-932).
@@ -33,7 +33,7 @@ class ShareGroupTargetAssignmentMetadataKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareGroupTargetAssignmentMetadataValue:
     """The epoch of a share group's target assignment, under a key of type 12 (KIP-932). An int16 version precedes
     it; an absent value (a tombstone) says that the group is gone.

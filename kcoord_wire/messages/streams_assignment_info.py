@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsAssignmentInfoTaskId:
     """The active tasks, in the order of the assigned partitions they read.
 
@@ -46,7 +46,7 @@ class StreamsAssignmentInfoTaskId:
     """The name of the task's topology in UTF-16; empty if it has none. Versions 10+."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsAssignmentInfoStandbyPartition:
     """The partitions of the changelogs it reads.
 
@@ -66,7 +66,7 @@ class StreamsAssignmentInfoStandbyPartition:
     """The partition's number."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsAssignmentInfoStandbyTask:
     """The standby tasks.
 
@@ -94,7 +94,7 @@ class StreamsAssignmentInfoStandbyTask:
     """The partitions of the changelogs it reads."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsAssignmentInfoNamedPartition:
     """The partitions.
 
@@ -114,7 +114,7 @@ class StreamsAssignmentInfoNamedPartition:
     """The partition's number. Versions 2-4."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsAssignmentInfoHostPartitions:
     """The source partitions of the active tasks, by address.
 
@@ -138,7 +138,7 @@ class StreamsAssignmentInfoHostPartitions:
     """The partitions. Versions 2-4."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsAssignmentInfoNumberedTopic:
     """The topics of the partitions below.
 
@@ -158,7 +158,7 @@ class StreamsAssignmentInfoNumberedTopic:
     """The topic's name. Versions 5+."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsAssignmentInfoNumberedPartition:
     """The partitions.
 
@@ -178,7 +178,7 @@ class StreamsAssignmentInfoNumberedPartition:
     """The partition's number. Versions 5+."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsAssignmentInfoHostNumberedPartitions:
     """The source partitions of the active tasks, by address.
 
@@ -202,7 +202,7 @@ class StreamsAssignmentInfoHostNumberedPartitions:
     """The partitions. Versions 5+."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsAssignmentInfo:
     """The user data in the assignment of a Kafka Streams instance (the classic protocol). It begins with its version
     as an int32, which is the first field. v2 adds the partitions of each address, v3 the newest version that all

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupCurrentMemberAssignmentKey:
     """Key of what a member of a streams group owns now, in __consumer_offsets: an int16 22, then these fields
     (KIP-1071).
@@ -38,7 +38,7 @@ class StreamsGroupCurrentMemberAssignmentKey:
     """The member's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupCurrentMemberAssignmentValueTaskIds:
     """The active tasks the member owns or may take.
 
@@ -66,7 +66,7 @@ class StreamsGroupCurrentMemberAssignmentValueTaskIds:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupCurrentMemberAssignmentValue:
     """What a member of a streams group owns now, under a key of type 22 (KIP-1071). An int16 version precedes it; an
     absent value (a tombstone) says that the member has left. The default of the assignment epochs is a JSON null,

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeRequest:
     """Asks for the state of streams groups (KIP-1071). v1 may ask for the topology as people read it (KIP-1331).
 
@@ -57,7 +57,7 @@ class StreamsGroupDescribeRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseKeyValue:
     """The settings of the topic.
 
@@ -80,7 +80,7 @@ class StreamsGroupDescribeResponseKeyValue:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseTopicInfo:
     """The topics that hold the changes of its states.
 
@@ -111,7 +111,7 @@ class StreamsGroupDescribeResponseTopicInfo:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseSubtopology:
     """The subtopologies; null if they could not be worked out.
 
@@ -146,7 +146,7 @@ class StreamsGroupDescribeResponseSubtopology:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseTopology:
     """The topology; null if there is none yet.
 
@@ -169,7 +169,7 @@ class StreamsGroupDescribeResponseTopology:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseEndpoint:
     """The address at which the application serves queries of its state; null if it has none.
 
@@ -192,7 +192,7 @@ class StreamsGroupDescribeResponseEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseTaskOffset:
     """How far the states of the tasks have got.
 
@@ -219,7 +219,7 @@ class StreamsGroupDescribeResponseTaskOffset:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseTaskIds:
     """The tasks that process records.
 
@@ -242,7 +242,7 @@ class StreamsGroupDescribeResponseTaskIds:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseAssignment:
     """What the member owns now.
 
@@ -269,7 +269,7 @@ class StreamsGroupDescribeResponseAssignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseMember:
     """The members.
 
@@ -347,7 +347,7 @@ class StreamsGroupDescribeResponseMember:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseTopologyDescriptionNode:
     """The nodes.
 
@@ -387,7 +387,7 @@ class StreamsGroupDescribeResponseTopologyDescriptionNode:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseTopologyDescriptionSubtopology:
     """The subtopologies.
 
@@ -410,7 +410,7 @@ class StreamsGroupDescribeResponseTopologyDescriptionSubtopology:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseTopologyDescriptionGlobalStore:
     """The global stores: their topics go to every instance.
 
@@ -437,7 +437,7 @@ class StreamsGroupDescribeResponseTopologyDescriptionGlobalStore:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseTopologyDescription:
     """The topology for people; null if not asked for or not there.
 
@@ -461,7 +461,7 @@ class StreamsGroupDescribeResponseTopologyDescription:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponseDescribedGroup:
     """The groups of the request.
 
@@ -527,7 +527,7 @@ class StreamsGroupDescribeResponseDescribedGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupDescribeResponse:
     """Describes streams groups: topology, epochs, and the tasks of each member (KIP-1071). v1 adds the topology as
     people read it (KIP-1331) and the assignor (KIP-1357). Errors: GROUP_AUTHORIZATION_FAILED (30),

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatRequestKeyValue:
     """Tags of the client, by which standby tasks are kept apart; null if unchanged.
 
@@ -52,7 +52,7 @@ class StreamsGroupHeartbeatRequestKeyValue:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatRequestTopicInfo:
     """The topics that hold the changes of its states.
 
@@ -83,7 +83,7 @@ class StreamsGroupHeartbeatRequestTopicInfo:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatRequestCopartitionGroup:
     """The sets of source topics that must have the same number of partitions.
 
@@ -110,7 +110,7 @@ class StreamsGroupHeartbeatRequestCopartitionGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatRequestSubtopology:
     """The subtopologies.
 
@@ -154,7 +154,7 @@ class StreamsGroupHeartbeatRequestSubtopology:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatRequestTopology:
     """The topology of the application; null except in the heartbeat that joins.
 
@@ -177,7 +177,7 @@ class StreamsGroupHeartbeatRequestTopology:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatRequestTaskIds:
     """The active tasks the member owns now; null if unchanged.
 
@@ -200,7 +200,7 @@ class StreamsGroupHeartbeatRequestTaskIds:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatRequestEndpoint:
     """The address at which the application serves queries of its state; null if none or unchanged.
 
@@ -223,7 +223,7 @@ class StreamsGroupHeartbeatRequestEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatRequestTaskOffset:
     """How far the states of the tasks have got; null if unchanged.
 
@@ -250,7 +250,7 @@ class StreamsGroupHeartbeatRequestTaskOffset:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatRequest:
     """The one request by which members of a streams group join, stay, report their tasks and leave (KIP-1071).
     Fields that have not changed since the last heartbeat may be left null; the one that joins must be complete.
@@ -337,7 +337,7 @@ class StreamsGroupHeartbeatRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatResponseStatus:
     """What keeps the group or the member from running; null if unchanged.
 
@@ -360,7 +360,7 @@ class StreamsGroupHeartbeatResponseStatus:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatResponseTaskIds:
     """The active tasks that the member is to own; null if unchanged.
 
@@ -383,7 +383,7 @@ class StreamsGroupHeartbeatResponseTaskIds:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatResponseEndpoint:
     """The address.
 
@@ -406,7 +406,7 @@ class StreamsGroupHeartbeatResponseEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatResponseTopicPartition:
     """The source partitions of its active tasks.
 
@@ -429,7 +429,7 @@ class StreamsGroupHeartbeatResponseTopicPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatResponseEndpointToPartitions:
     """Which address serves the state of which partitions; null if unchanged.
 
@@ -456,7 +456,7 @@ class StreamsGroupHeartbeatResponseEndpointToPartitions:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupHeartbeatResponse:
     """The answer to StreamsGroupHeartbeat: the member's epoch, its tasks if they have changed, and what keeps the
     group from running (KIP-1071). v1 has the lag in 64 bits and may ask for the topology's description

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupMemberMetadataKey:
     """Key of the data that a member of a streams group sent about itself, in __consumer_offsets: an int16 19, then
     these fields (KIP-1071).
@@ -39,7 +39,7 @@ class StreamsGroupMemberMetadataKey:
     """The member's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupMemberMetadataValueEndpoint:
     """The address at which the application serves queries of its state; null if it has none.
 
@@ -62,7 +62,7 @@ class StreamsGroupMemberMetadataValueEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupMemberMetadataValueKeyValue:
     """Tags of the client, by which standby tasks are kept apart.
 
@@ -85,7 +85,7 @@ class StreamsGroupMemberMetadataValueKeyValue:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupMemberMetadataValue:
     """The data that a member of a streams group sent about itself, under a key of type 19 (KIP-1071). An int16
     version precedes it; an absent value (a tombstone) says that the member has left.

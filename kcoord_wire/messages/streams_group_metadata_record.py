@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupMetadataKey:
     """Key of a streams group, in __consumer_offsets: an int16 17, then these fields (KIP-1071).
 
@@ -33,7 +33,7 @@ class StreamsGroupMetadataKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupMetadataValueLastAssignmentConfig:
     """The settings with which the target assignment was computed; null if unknown.
 
@@ -56,7 +56,7 @@ class StreamsGroupMetadataValueLastAssignmentConfig:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupMetadataValue:
     """A streams group and its epoch, under a key of type 17 (KIP-1071). An int16 version precedes it; an absent
     value (a tombstone) says that the group is gone.

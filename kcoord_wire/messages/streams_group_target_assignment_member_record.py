@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTargetAssignmentMemberKey:
     """Key of what a member of a streams group is to own, in __consumer_offsets: an int16 21, then these fields
     (KIP-1071).
@@ -38,7 +38,7 @@ class StreamsGroupTargetAssignmentMemberKey:
     """The member's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTargetAssignmentMemberValueTaskIds:
     """The tasks that process records.
 
@@ -61,7 +61,7 @@ class StreamsGroupTargetAssignmentMemberValueTaskIds:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTargetAssignmentMemberValue:
     """What a member of a streams group is to own, under a key of type 21 (KIP-1071). An int16 version precedes it;
     an absent value (a tombstone) says that the member has left.

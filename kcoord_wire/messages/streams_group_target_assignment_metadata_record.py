@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTargetAssignmentMetadataKey:
     """Key of the epoch of a streams group's target assignment, in __consumer_offsets: an int16 20, then these fields
     (KIP-1071).
@@ -33,7 +33,7 @@ class StreamsGroupTargetAssignmentMetadataKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTargetAssignmentMetadataValue:
     """The epoch of a streams group's target assignment, under a key of type 20 (KIP-1071). An int16 version precedes
     it; an absent value (a tombstone) says that the group is gone.

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescriptionNode:
     """The nodes.
 
@@ -60,7 +60,7 @@ class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescriptionNode:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescriptionSubtopology:
     """The subtopologies.
 
@@ -83,7 +83,7 @@ class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescriptionSubtopology
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescriptionGlobalStore:
     """The global stores: their topics go to every instance.
 
@@ -110,7 +110,7 @@ class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescriptionGlobalStore
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescription:
     """The topology for people, node by node.
 
@@ -137,7 +137,7 @@ class StreamsGroupTopologyDescriptionUpdateRequestTopologyDescription:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyDescriptionUpdateRequest:
     """A member of a streams group sends its topology as people read it, when a heartbeat's response has asked for it
     (KIP-1331).
@@ -171,7 +171,7 @@ class StreamsGroupTopologyDescriptionUpdateRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyDescriptionUpdateResponse:
     """The answer to StreamsGroupTopologyDescriptionUpdate (KIP-1331). Errors: GROUP_AUTHORIZATION_FAILED (30),
     NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15), COORDINATOR_LOAD_IN_PROGRESS (14), INVALID_REQUEST (42),

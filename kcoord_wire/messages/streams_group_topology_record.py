@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyKey:
     """Key of the topology of a streams group, in __consumer_offsets: an int16 23, then these fields (KIP-1071).
 
@@ -36,7 +36,7 @@ class StreamsGroupTopologyKey:
     """The group's id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyValueTopicConfig:
     """The settings of the topic.
 
@@ -59,7 +59,7 @@ class StreamsGroupTopologyValueTopicConfig:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyValueTopicInfo:
     """The topics that hold the changes of its states.
 
@@ -90,7 +90,7 @@ class StreamsGroupTopologyValueTopicInfo:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyValueCopartitionGroup:
     """The sets of source topics that must have the same number of partitions.
 
@@ -117,7 +117,7 @@ class StreamsGroupTopologyValueCopartitionGroup:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyValueSubtopology:
     """The subtopologies.
 
@@ -161,7 +161,7 @@ class StreamsGroupTopologyValueSubtopology:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsGroupTopologyValue:
     """The topology of a streams group, as the members have sent it, under a key of type 23 (KIP-1071). An int16
     version precedes it; an absent value (a tombstone) says that the group is gone.

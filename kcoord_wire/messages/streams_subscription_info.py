@@ -21,7 +21,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsSubscriptionInfoTaskId:
     """The active tasks it had.
 
@@ -41,7 +41,7 @@ class StreamsSubscriptionInfoTaskId:
     """The partition of its source topics. Versions 1-6."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsSubscriptionInfoPartitionToOffsetSum:
     """The same for each partition.
 
@@ -62,7 +62,7 @@ class StreamsSubscriptionInfoPartitionToOffsetSum:
     """The sum of the offsets of its states; -2 for an active task that is up to date, -1 if unknown. Versions 7-9."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsSubscriptionInfoTaskOffsetSum:
     """How far its states have got.
 
@@ -95,7 +95,7 @@ class StreamsSubscriptionInfoTaskOffsetSum:
     """The same for each partition. Versions 7-9."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsSubscriptionInfoClientTag:
     """Tags of the client, by which standby tasks are kept apart.
 
@@ -115,7 +115,7 @@ class StreamsSubscriptionInfoClientTag:
     """The value, as UTF-8. Versions 11."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StreamsSubscriptionInfo:
     """The user data in the subscription of a Kafka Streams instance (the classic protocol). It begins with its
     version as an int32, which is the first field. v2 adds the endpoint, v3 the newest version the instance knows,

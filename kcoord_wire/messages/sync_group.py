@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SyncGroupRequestAssignment:
     """One entry for each member from the leader, empty from all others.
 
@@ -40,7 +40,7 @@ class SyncGroupRequestAssignment:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SyncGroupRequest:
     """Ends a rebalance: the leader sends the assignment of all members, and every other member asks for its own with
     an empty list. The coordinator parks the members until the leader's request has been written to the group's
@@ -89,7 +89,7 @@ class SyncGroupRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SyncGroupResponse:
     """Gives a member its assignment for the generation, as the leader computed it. A member that gets
     REBALANCE_IN_PROGRESS (27) has to go back to JoinGroup. v1 adds the throttle time (KIP-124), v2 moves

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TransactionLogKey:
     """Key of a transactional id's state in __transaction_state: an int16 0, then the id.
 

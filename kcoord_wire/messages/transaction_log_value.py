@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TransactionLogValuePartitionsSchema:
     """The topics that the transaction has written to; null if there is no transaction.
 
@@ -38,7 +38,7 @@ class TransactionLogValuePartitionsSchema:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TransactionLogValue:
     """The state of a transactional id in __transaction_state. An int16 version precedes it; an absent value (a
     tombstone) says that the id has expired. v1 is flexible (KIP-890) and written from transaction version 1 on;

@@ -23,7 +23,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TxnOffsetCommitRequestPartition:
     """The partitions with their offsets.
 
@@ -54,7 +54,7 @@ class TxnOffsetCommitRequestPartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TxnOffsetCommitRequestTopic:
     """The topics with offsets.
 
@@ -81,7 +81,7 @@ class TxnOffsetCommitRequestTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TxnOffsetCommitRequest:
     """Commits offsets of a group within a transaction: they count once the transaction commits (KIP-98). v2 adds the
     leader epoch (KIP-320), v3 is flexible and names the member, so that a member that was replaced is refused
@@ -132,7 +132,7 @@ class TxnOffsetCommitRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TxnOffsetCommitResponsePartition:
     """The partitions.
 
@@ -155,7 +155,7 @@ class TxnOffsetCommitResponsePartition:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TxnOffsetCommitResponseTopic:
     """The topics of the request.
 
@@ -182,7 +182,7 @@ class TxnOffsetCommitResponseTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TxnOffsetCommitResponse:
     """The outcome of TxnOffsetCommit for each partition. Errors: GROUP_AUTHORIZATION_FAILED (30),
     TOPIC_AUTHORIZATION_FAILED (29), NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15),

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UnregisterBrokerRequest:
     """Removes a broker's registration from the controller (KIP-631).
 
@@ -35,7 +35,7 @@ class UnregisterBrokerRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UnregisterBrokerResponse:
     """The outcome of removing the registration (KIP-631).
 

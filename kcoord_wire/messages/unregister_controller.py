@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UnregisterControllerRequest:
     """Removes a controller's registration.
 
@@ -35,7 +35,7 @@ class UnregisterControllerRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UnregisterControllerResponse:
     """The outcome of removing the registration.
 

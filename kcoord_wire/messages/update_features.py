@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpdateFeaturesRequestFeatureUpdateKey:
     """The features to change.
 
@@ -49,7 +49,7 @@ class UpdateFeaturesRequestFeatureUpdateKey:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpdateFeaturesRequest:
     """Raises or lowers the levels of the cluster's features (KIP-584). v1 says how a feature may move, and may only
     ask (KIP-778).
@@ -77,7 +77,7 @@ class UpdateFeaturesRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpdateFeaturesResponseUpdatableFeatureResult:
     """The outcome for each feature, up to version 1.
 
@@ -104,7 +104,7 @@ class UpdateFeaturesResponseUpdatableFeatureResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpdateFeaturesResponse:
     """The outcome for each feature (KIP-584).
 

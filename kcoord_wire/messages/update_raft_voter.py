@@ -22,7 +22,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpdateRaftVoterRequestListener:
     """Where to reach the node.
 
@@ -49,7 +49,7 @@ class UpdateRaftVoterRequestListener:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpdateRaftVoterRequestKRaftVersionFeature:
     """The levels of KRaft that the replica supports.
 
@@ -72,7 +72,7 @@ class UpdateRaftVoterRequestKRaftVersionFeature:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpdateRaftVoterRequest:
     """Brings the addresses and the supported versions of a voter of the quorum up to date (KIP-853).
 
@@ -113,7 +113,7 @@ class UpdateRaftVoterRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpdateRaftVoterResponseCurrentLeader:
     """The leader of the quorum.
 
@@ -144,7 +144,7 @@ class UpdateRaftVoterResponseCurrentLeader:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpdateRaftVoterResponse:
     """The outcome, with the quorum's leader (KIP-853).
 

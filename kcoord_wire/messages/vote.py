@@ -24,7 +24,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class VoteRequestPartitionData:
     """The partitions of this topic.
 
@@ -71,7 +71,7 @@ class VoteRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class VoteRequestTopicData:
     """The topics concerned, each with its partitions.
 
@@ -94,7 +94,7 @@ class VoteRequestTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class VoteRequest:
     """Asks a voter of the quorum for its vote (KIP-595).
 
@@ -121,7 +121,7 @@ class VoteRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class VoteResponsePartitionData:
     """The partitions of this topic.
 
@@ -156,7 +156,7 @@ class VoteResponsePartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class VoteResponseTopicData:
     """The topics concerned, each with its partitions.
 
@@ -179,7 +179,7 @@ class VoteResponseTopicData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class VoteResponseNodeEndpoint:
     """Where to reach the leaders that this response names.
 
@@ -206,7 +206,7 @@ class VoteResponseNodeEndpoint:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class VoteResponse:
     """The voter's answer to the candidate (KIP-595).
 

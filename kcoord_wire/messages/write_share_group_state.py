@@ -24,7 +24,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteShareGroupStateRequestStateBatch:
     """The states of the records from the start offset on, by range.
 
@@ -55,7 +55,7 @@ class WriteShareGroupStateRequestStateBatch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteShareGroupStateRequestPartitionData:
     """The partitions.
 
@@ -95,7 +95,7 @@ class WriteShareGroupStateRequestPartitionData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteShareGroupStateRequestWriteStateData:
     """The topics.
 
@@ -118,7 +118,7 @@ class WriteShareGroupStateRequestWriteStateData:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteShareGroupStateRequest:
     """The leader of a partition stores the state of a share group in it at the share coordinator (KIP-932). v1 adds
     the number of finished records, from which lag follows (KIP-1226).
@@ -142,7 +142,7 @@ class WriteShareGroupStateRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteShareGroupStateResponsePartitionResult:
     """The partitions.
 
@@ -169,7 +169,7 @@ class WriteShareGroupStateResponsePartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteShareGroupStateResponseWriteStateResult:
     """The outcomes, by topic.
 
@@ -192,7 +192,7 @@ class WriteShareGroupStateResponseWriteStateResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteShareGroupStateResponse:
     """The outcome of WriteShareGroupState for each partition. Errors: NOT_COORDINATOR (16),
     COORDINATOR_NOT_AVAILABLE (15), COORDINATOR_LOAD_IN_PROGRESS (14), GROUP_ID_NOT_FOUND (69),

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteTxnMarkersRequestWritableTxnMarkerTopic:
     """The topics concerned, each with its partitions.
 
@@ -44,7 +44,7 @@ class WriteTxnMarkersRequestWritableTxnMarkerTopic:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteTxnMarkersRequestWritableTxnMarker:
     """The markers to write.
 
@@ -84,7 +84,7 @@ class WriteTxnMarkersRequestWritableTxnMarker:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteTxnMarkersRequest:
     """Has the leaders of partitions end transactions; the transaction coordinator sends it (KIP-98). v2 adds the
     version of transactions (KIP-1228).
@@ -104,7 +104,7 @@ class WriteTxnMarkersRequest:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteTxnMarkersResponseWritableTxnMarkerPartitionResult:
     """The partitions of this topic.
 
@@ -127,7 +127,7 @@ class WriteTxnMarkersResponseWritableTxnMarkerPartitionResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteTxnMarkersResponseWritableTxnMarkerTopicResult:
     """The topics concerned, each with its partitions.
 
@@ -150,7 +150,7 @@ class WriteTxnMarkersResponseWritableTxnMarkerTopicResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteTxnMarkersResponseWritableTxnMarkerResult:
     """The outcome of each marker.
 
@@ -173,7 +173,7 @@ class WriteTxnMarkersResponseWritableTxnMarkerResult:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WriteTxnMarkersResponse:
     """The outcome of each marker (KIP-98).
 

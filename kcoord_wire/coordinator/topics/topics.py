@@ -48,7 +48,7 @@ from kcoord_wire.coordinator.topics.internal import InternalTopic
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.coordinator.topics.retention import Retention
 from kcoord_wire.coordinator.topics.shared_logs import SharedLogs
-from kcoord_wire.extras import require
+from kcoord_wire.extras import require_later
 from kcoord_wire.kernel.disk import Disk, MemoryDisk
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -108,7 +108,7 @@ class Topics:
         served: Mapping[int, range] = SERVED,
     ) -> None:
         for library in ("crc32c", "cramjam"):  # now, not when the first batch arrives
-            require(library, "serve", "the coordinator")
+            require_later(library, "serve", "the coordinator")
         self.catalog = Catalog(cluster_id, brokers)
         self._limits = limits or TopicLimits()
         self.cluster = ClusterMetadata(

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CentralFetchRequestFence:
     """An extension of this project, null in 0.7: one entry, by which assignment the fetcher owns the partition.
 
@@ -46,7 +46,7 @@ class CentralFetchRequestFence:
     """The number of the group's assignment in that epoch."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CentralFetchRequest:
     """Asks a broker for records of one partition, as a fetcher of 0.7 does.
 
@@ -89,7 +89,7 @@ class CentralFetchRequest:
     """An extension of this project, null in 0.7: one entry, by which assignment the fetcher owns the partition."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CentralFetchResponseRecord:
     """The records, in order.
 
@@ -109,7 +109,7 @@ class CentralFetchResponseRecord:
     """The record's value."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CentralFetchResponse:
     """Records of one partition.
 

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CentralStatusRequest:
     """Asks a broker what it knows of the groups that it coordinates: for `kcoord central status`.
 
@@ -33,7 +33,7 @@ class CentralStatusRequest:
     __repr__ = short_repr
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CentralStatusResponseConsumer:
     """Its registered consumers.
 
@@ -69,7 +69,7 @@ class CentralStatusResponseConsumer:
     """How many partitions it was started with; 0 while it is stopped."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CentralStatusResponseGroup:
     """The groups that have consumers.
 
@@ -102,7 +102,7 @@ class CentralStatusResponseGroup:
     """Its registered consumers."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CentralStatusResponse:
     """The groups of a coordinator, their consumers, and what each rebalance waits for.
 

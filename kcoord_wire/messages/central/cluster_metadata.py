@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ClusterMetadataRequestGroup:
     """An extension of this project, null in the draft: an empty list or one entry, the group whose coordinator is
     meant.
@@ -35,7 +35,7 @@ class ClusterMetadataRequestGroup:
     """The group."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ClusterMetadataRequest:
     """The first thing a consumer sends, to any broker of its bootstrap list: which brokers exist, and which one is
     the coordinator? In the draft the request consists of its type id only, although the answer has "the location
@@ -65,7 +65,7 @@ class ClusterMetadataRequest:
     """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ClusterMetadataResponseBroker:
     """The brokers of the cluster as the answering broker knows them.
 
@@ -89,7 +89,7 @@ class ClusterMetadataResponseBroker:
     """The port to connect to."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ClusterMetadataResponse:
     """The brokers of the cluster, and which of them is the coordinator.
 

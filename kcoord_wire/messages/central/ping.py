@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class PingRequestFence:
     """An extension of this project, null in the draft: one entry, the epoch of the coordinator that sends this. Only
     consumers that register with one get it.
@@ -39,7 +39,7 @@ class PingRequestFence:
     """The number of the group's assignment in that epoch, from 1; 0 before the first."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class PingRequest:
     """Sent by the coordinator to a registered consumer every third of its session timeout, to learn whether it is
     alive and, if it commits automatically, its position.
@@ -73,7 +73,7 @@ class PingRequest:
     """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class PingResponseOffset:
     """The consumed offset of each partition that this consumer owns; null if auto-commit is off.
 
@@ -97,7 +97,7 @@ class PingResponseOffset:
     """The consumed offset."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class PingResponse:
     """The consumer is alive; if it commits automatically, these are its positions.
 

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RegisterConsumerRequestFence:
     """An extension of this project, null in the draft: an empty list or one entry, the highest epoch that the
     consumer knows. It asks the coordinator to send its own.
@@ -40,7 +40,7 @@ class RegisterConsumerRequestFence:
     """The number of the group's assignment in that epoch, from 1; 0 before the first."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RegisterConsumerRequest:
     """Opens a consumer's membership. From then on the roles are reversed: the coordinator sends requests down this
     connection and the consumer answers them.
@@ -99,7 +99,7 @@ class RegisterConsumerRequest:
     """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RegisterConsumerResponsePartition:
     """The partitions that the thread owns.
 
@@ -124,7 +124,7 @@ class RegisterConsumerResponsePartition:
     """The offset to start from; -1 for the end and -2 for the oldest record, where none is committed."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RegisterConsumerResponseOwnership:
     """What each thread of the consumer owns, where the coordinator rebalances by closing sockets (section 2); null
     where it sends StartFetcher.
@@ -145,7 +145,7 @@ class RegisterConsumerResponseOwnership:
     """The partitions that the thread owns."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RegisterConsumerResponse:
     """Says whether the coordinator has added the consumer to the group.
 

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StartFetcherRequestPartition:
     """The partitions that the thread owns.
 
@@ -45,7 +45,7 @@ class StartFetcherRequestPartition:
     """The offset to start from; -1 for the end and -2 for the oldest record, where none is committed."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StartFetcherRequestOwnership:
     """The threads of this consumer that have been given partitions.
 
@@ -65,7 +65,7 @@ class StartFetcherRequestOwnership:
     """The partitions that the thread owns."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StartFetcherRequestBroker:
     """The brokers of the cluster, so that the consumer needs no further request for them.
 
@@ -89,7 +89,7 @@ class StartFetcherRequestBroker:
     """The port to connect to."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StartFetcherRequestFence:
     """An extension of this project, null in the draft: one entry, the epoch of the coordinator that sends this. Only
     consumers that register with one get it.
@@ -110,7 +110,7 @@ class StartFetcherRequestFence:
     """The number of the group's assignment in that epoch, from 1; 0 before the first."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StartFetcherRequest:
     """The second half of a rebalance: what each of the consumer's threads owns from now on, where it starts, and
     which brokers to fetch from. Each num_ field and the list after it are one list with an int16 count.
@@ -148,7 +148,7 @@ class StartFetcherRequest:
     """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StartFetcherResponse:
     """The consumer has started to fetch again.
 

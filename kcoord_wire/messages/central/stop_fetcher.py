@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StopFetcherRequestFence:
     """An extension of this project, null in the draft: one entry, the epoch of the coordinator that sends this. Only
     consumers that register with one get it.
@@ -39,7 +39,7 @@ class StopFetcherRequestFence:
     """The number of the group's assignment in that epoch, from 1; 0 before the first."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StopFetcherRequest:
     """The first half of a rebalance: sent by the coordinator to every consumer of the group. The consumer stops
     fetching, empties its queues and answers.
@@ -69,7 +69,7 @@ class StopFetcherRequest:
     """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StopFetcherResponseOffset:
     """The consumed offset of each partition at which fetching stopped; null if auto-commit is off.
 
@@ -93,7 +93,7 @@ class StopFetcherResponseOffset:
     """The consumed offset."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class StopFetcherResponse:
     """The consumer has stopped fetching; if it commits automatically, these are its positions.
 

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ClaimingMessages:
     """A consumer is about to process messages at most once, up to an offset. The Go library reads it without effect.
 

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ClaimingPartition:
     """A consumer asks for a partition; the first claim in the log on a free partition wins.
 

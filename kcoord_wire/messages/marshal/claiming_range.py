@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ClaimingRange:
     """A member claims a range of a partition's offsets, without claiming the partition.
 

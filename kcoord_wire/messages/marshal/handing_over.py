@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class HandingOver:
     """The holder of a partition will release it, before a deadline, and wants a certain member to claim it. Others
     wait.

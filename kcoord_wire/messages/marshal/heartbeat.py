@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class Heartbeat:
     """A consumer holds a partition: sent at once after a claim is won, then at least every heartbeat interval, 60
     seconds.

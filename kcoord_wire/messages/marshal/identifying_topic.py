@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class IdentifyingTopic:
     """The holder of a partition says which topic it consumes, by the id that the broker has given it; and where it
     goes on, if the position in the log was that of a topic of the same name that was deleted, or is none that the

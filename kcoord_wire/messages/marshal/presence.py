@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class Presence:
     """A member is there and wants partitions of a topic, also while it holds none; sent once per heartbeat interval.
 

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RangeHeartbeat:
     """A member holds a range of a partition's offsets. The range is done where the current offset is its end.
 

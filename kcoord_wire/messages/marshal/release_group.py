@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReleaseGroup:
     """An administrator pauses a whole group, so that its position can be set. Known to the Go library from August
     2016 to May 2017; a later one logs it as an invalid message and skips it.

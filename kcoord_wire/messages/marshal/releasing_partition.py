@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReleasingPartition:
     """A consumer releases a partition. Readers accept it only from the client, group and instance that hold the
     partition.

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AllMembersJoinGroupRequestGroupProtocol:
     """The protocols that the member supports, the preferred one first.
 
@@ -45,7 +45,7 @@ class AllMembersJoinGroupRequestGroupProtocol:
     """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AllMembersJoinGroupRequest:
     """The proposal's first generation of JoinGroup, in which every member computes its assignment. It differs from
     ProposalJoinGroupRequest in that a protocol has a version, as the table of its rolling upgrade writes them:
@@ -85,7 +85,7 @@ class AllMembersJoinGroupRequest:
     """The protocols that the member supports, the preferred one first."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AllMembersJoinGroupResponseMember:
     """All members.
 
@@ -105,7 +105,7 @@ class AllMembersJoinGroupResponseMember:
     """What the member sent for the chosen protocol."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AllMembersJoinGroupResponse:
     """The group is complete: every member gets the metadata of all, "to allow each member to propagate some local
     information (such as topic subscriptions) to the entire group".

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalConsumerMetadata:
     """What a consumer puts into GroupProtocols.MemberMetadata. The drawing's head line ends with
     AssignmentStrategies, but its body does not draw that field; it was not released either, because each strategy

@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalConsumerStateTopicPartition:
     """What the member owns.
 
@@ -35,7 +35,7 @@ class ProposalConsumerStateTopicPartition:
     """The partitions of the topic."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalConsumerState:
     """What the leader puts into GroupState.MemberState for each consumer.
 

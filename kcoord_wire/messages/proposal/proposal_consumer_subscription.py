@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalConsumerSubscription:
     """From an earlier state of the proposal, in which every member computed its own assignment. With the hash,
     members detect that they see different partition counts before they act on them.

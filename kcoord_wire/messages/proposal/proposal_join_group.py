@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalJoinGroupRequestGroupProtocol:
     """The protocols that the member supports, the preferred one first.
 
@@ -39,7 +39,7 @@ class ProposalJoinGroupRequestGroupProtocol:
     """The member's data for the leader under this protocol; for consumers a ProposalConsumerMetadata."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalJoinGroupRequest:
     """The first form of what was released as JoinGroup version 0; field order and bytes are the same, the names
     differ. The api key is the released one: the proposal gives no numbers.
@@ -78,7 +78,7 @@ class ProposalJoinGroupRequest:
     """The protocols that the member supports, the preferred one first."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalJoinGroupResponseMember:
     """All members, for the leader; empty for the others.
 
@@ -98,7 +98,7 @@ class ProposalJoinGroupResponseMember:
     """What the member sent for the chosen protocol."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalJoinGroupResponse:
     """The group is complete: who leads it and, for the leader, who is in it.
 

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalSubscriptionHash:
     """A variant, considered in the proposal, of ProposalConsumerSubscription for large groups: the members with the
     most common hash share the partitions, the others wait for the next rebalance.

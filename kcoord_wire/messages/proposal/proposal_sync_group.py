@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalSyncGroupRequestMemberState:
     """The state of every member, from the leader; empty from a follower.
 
@@ -37,7 +37,7 @@ class ProposalSyncGroupRequestMemberState:
     """What the leader decided for it; for consumers a ProposalConsumerState."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalSyncGroupRequest:
     """The leader sends the state of every member; a follower asks for its own.
 
@@ -71,7 +71,7 @@ class ProposalSyncGroupRequest:
     """The state of every member, from the leader; empty from a follower."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ProposalSyncGroupResponse:
     """The receiver's own state.
 

@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorAssignmentTopicPartition:
     """What the member owns.
 
@@ -35,7 +35,7 @@ class SingleAssignorAssignmentTopicPartition:
     """The partitions of the topic."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorAssignment:
     """What a member owns, for the assignment strategies shipped with Kafka.
 

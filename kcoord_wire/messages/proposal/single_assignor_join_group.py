@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorJoinGroupRequestJoin:
     """The sender wants to be a member.
 
@@ -47,7 +47,7 @@ class SingleAssignorJoinGroupRequestJoin:
     """The member's data for the assignor; for consumers a SingleAssignorMetadata."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorJoinGroupRequestSyncedMember:
     """The state of every member.
 
@@ -67,7 +67,7 @@ class SingleAssignorJoinGroupRequestSyncedMember:
     """What was decided for it; for consumers a SingleAssignorAssignment."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorJoinGroupRequestSynchronized:
     """The assignment of all members. Only the member that was asked to assign sends it.
 
@@ -88,7 +88,7 @@ class SingleAssignorJoinGroupRequestSynchronized:
     """The state of every member."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorJoinGroupRequest:
     """One api for both phases: a member joins, and the member chosen to assign joins a second time with the state of
     all members. The api key is JoinGroup's. The proposal does not say how the wire distinguishes the phases: the
@@ -118,7 +118,7 @@ class SingleAssignorJoinGroupRequest:
     """What the member sends in this phase."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorJoinGroupResponseMember:
     """All members.
 
@@ -138,7 +138,7 @@ class SingleAssignorJoinGroupResponseMember:
     """What the member sent when it joined."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorJoinGroupResponseSynchronize:
     """Assign for everyone, then join again as Synchronized.
 
@@ -154,7 +154,7 @@ class SingleAssignorJoinGroupResponseSynchronize:
     """All members."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorJoinGroupResponseJoined:
     """The group is complete.
 
@@ -174,7 +174,7 @@ class SingleAssignorJoinGroupResponseJoined:
     """The member ids of the group."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorJoinGroupResponse:
     """Either the request to assign for all members, or the end of the join.
 

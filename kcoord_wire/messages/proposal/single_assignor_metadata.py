@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorMetadata:
     """The envelope of a member's metadata. Its version is a string that only the assignors have to agree on.
 

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SingleAssignorSubscription:
     """What a member subscribes to, for the assignment strategies shipped with Kafka.
 

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RewriteJoinGroupRequest:
     """Asks the coordinator for a place in a group, and after that for the assignment of the next generation. The api
     key and version are those of the released JoinGroup 0, whose fields differ: here the member names topics and
@@ -54,7 +54,7 @@ class RewriteJoinGroupRequest:
     """How the coordinator assigns the group's partitions: range or roundrobin."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RewriteJoinGroupResponseAssignedTopic:
     """What the receiver fetches in this generation.
 
@@ -74,7 +74,7 @@ class RewriteJoinGroupResponseAssignedTopic:
     """Its partitions."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RewriteJoinGroupResponse:
     """A new generation, and the partitions that it assigns to the member. The document lets a member know a new
     generation id by this response alone.
