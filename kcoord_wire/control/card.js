@@ -76,8 +76,11 @@ class Card {
     for (const each of [this.members.find, this.members.more]) each.addEventListener(each.type === "search" ? "input" : "click", () => this.draw());
   }
 
-  // Take in the group as it is now; rebalances are those that have ended since.
+  // Take in the group as it is now. At the first look, members of a settled group have had what they have since it is
+  // so, and those that it waits for have been awaited since it began to; of others it is not known since when.
   take(group, at) {
+    const since = (member) => !wasSeen && (group.is_settled || member.awaited) ? Math.min(group.state_since, at) : at;
+    const wasSeen = this.group;
     this.group = group;
     const present = new Set(group.members.map((member) => member.member_id));
     for (const [id, lane] of this.lanes) if (!present.has(id)) this.end(lane, at);
@@ -86,7 +89,7 @@ class Card {
       const last = lane.parts.at(-1), which = places(member.assignment);
       if (!last || last.until !== null || last.which !== which || last.awaited !== member.awaited) {
         this.end(lane, at);
-        lane.parts.push({ from: at, until: null, held: held(member), which, awaited: member.awaited });
+        lane.parts.push({ from: since(member), until: null, held: held(member), which, awaited: member.awaited });
       }
       this.lanes.set(member.member_id, lane);
     }

@@ -1,6 +1,7 @@
 // The live page: groups, members, owners, and rebalances as they happen; topics, transactions and brokers. Its only
 // source is the control port: a stream of what changes, and tables that are asked for while their tab is open. What it
-// draws of the past is what it has seen since it was opened, and the rebalances that the coordinator remembers.
+// draws of the past is what it has seen since it was opened, what members have had since their group is settled, and the
+// rebalances that the coordinator remembers.
 
 const OPEN = 4, PAGE = 50, TICK = 250, ASK = 2000, SILENCE = 25000, AGAIN = 1000;
 const cards = new Map(); // group id -> its card

@@ -136,6 +136,18 @@ def test_a_rebalance_as_it_happens(live: Live) -> None:
     assert live.control.token not in "".join(url.partition("#")[0] for url in asked), "it is in no address that is sent"
 
 
+def test_lanes_begin_before_the_page_was_opened(live: Live) -> None:
+    with Wire(live.coordinator.address, client_id="first") as wire:
+        become_stable(wire, "billing")
+        live.open(live.control.page)
+        live.wait(".card .live-chart .who", "first")
+        since = live.coordinator.describe("billing").state_since
+        assert live.js(
+            "[...cards.get('billing').lanes.values()].map((lane) => lane.parts.map((part) => part.from))"
+        ) == [[since]]
+        assert live.coordinator.describe("billing").state_since == since
+
+
 def assigned(partitions: range) -> bytes:
     topic = kw.ConsumerProtocolAssignmentTopicPartition(topic="orders", partitions=list(partitions))
     return kw.encode_prefixed(kw.ConsumerProtocolAssignment(assigned_partitions=[topic]), 1)
