@@ -16,7 +16,7 @@ from typing import Any
 
 from ..runner import Bench, Made
 from . import report
-from .measure import Plan, measure
+from .measure import Plan, measure, measure_floor
 from .servers import SERVERS, pinned
 
 SPARE_FILES = 500  # of a server: a broker's logs and jars
@@ -52,9 +52,11 @@ def measure_all(options: argparse.Namespace) -> Iterator[Made]:
     wanted = {"members": options.members, "groups": options.groups}
     servers: dict[str, Any] = {}
     with pinned(load_core):
+        made = {"pinned": server_core is not None, "plan": asdict(plan), "wanted": wanted, "servers": servers}
+        made["floor"] = measure_floor(plan)
         for name in options.servers:
             servers[name] = measure(name, plan)
-            yield {"pinned": server_core is not None, "plan": asdict(plan), "wanted": wanted, "servers": servers}
+            yield made
 
 
 BENCH = Bench(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import gc
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .servers import SERVERS, Running, cpu_seconds, memory_of, pinned, settle
+from .servers import SERVERS, Running, cpu_seconds, floor, memory_of, pinned, settle
 from .swarm import Swarm
 
 PERIOD = 3.0  # seconds between two heartbeats of a member: Kafka's default
@@ -57,7 +58,7 @@ def measure(name: str, plan: Plan) -> dict[str, Any]:
         if not server.timers:
             _log(name, f"a group of {plan.baseline}")
             with swarm_on(running, ["baseline"], plan.baseline, timers=False) as swarm:
-                result["baseline"] = rebalances(swarm, plan, timers=False)
+                result["baseline"] = rebalances(running, swarm, plan, timers=False)
                 swarm.leave_all()
         _log(name, f"a group of {plan.members}")
         result["large"] = one_group(running, plan, timers=server.timers)
@@ -67,18 +68,29 @@ def measure(name: str, plan: Plan) -> dict[str, Any]:
     return result
 
 
+def measure_floor(plan: Plan) -> dict[str, Any]:
+    """Heartbeats of as many connections to a loop that only answers."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        with pinned(plan.server_core):
+            running = stack.enter_context(floor(Path(folder)))
+        _log("floor", f"{plan.members} connections")
+        with swarm_on(running, ["floor"], plan.members, timers=False, finds=False) as swarm:
+            swarm.beat(plan.seconds)
+            return heartbeats(running, swarm, plan)
+
+
 def _log(name: str, text: str) -> None:
     print(f"{name}: {text}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def swarm_on(running: Running, names: list[str], size: int, *, timers: bool) -> Iterator[Swarm]:
+def swarm_on(running: Running, names: list[str], size: int, *, timers: bool, finds: bool = True) -> Iterator[Swarm]:
     """Members with open connections. Python's collector rests meanwhile: its pauses would be the server's."""
     swarm = Swarm(running.address, names, size, timers=timers, settle=partial(settle, running.pid))
     gc.collect()
     gc.disable()
     try:
-        swarm.connect()
+        swarm.connect(finds=finds)
         settle(running.pid)
         yield swarm
     finally:
@@ -106,7 +118,7 @@ def warm_up(running: Running, plan: Plan, *, timers: bool) -> dict[str, float]:
 
 def one_group(running: Running, plan: Plan, *, timers: bool) -> dict[str, Any]:
     with swarm_on(running, ["large"], plan.members, timers=timers) as swarm:
-        result = rebalances(swarm, plan, timers=timers) | heartbeats(running, swarm, plan)
+        result = rebalances(running, swarm, plan, timers=timers) | heartbeats(running, swarm, plan)
         result["leave_all"] = swarm.leave_all()
     settle(running.pid)
     return result
@@ -115,18 +127,30 @@ def one_group(running: Running, plan: Plan, *, timers: bool) -> dict[str, Any]:
 def many_groups(running: Running, plan: Plan, *, timers: bool) -> dict[str, Any]:
     names = [f"small-{number}" for number in range(plan.groups)]
     with swarm_on(running, names, plan.size, timers=timers) as swarm:
-        return rebalances(swarm, plan, timers=timers) | heartbeats(running, swarm, plan)
+        return rebalances(running, swarm, plan, timers=timers) | heartbeats(running, swarm, plan)
 
 
-def rebalances(swarm: Swarm, plan: Plan, *, timers: bool) -> dict[str, Any]:
-    """Seconds: of forming once; of each round of the others."""
-    result: dict[str, Any] = {"form": swarm.form()}
+def rebalances(running: Running, swarm: Swarm, plan: Plan, *, timers: bool) -> dict[str, Any]:
+    """Seconds: of forming once; of each round of the others. ``cpu`` has the server's processor time of each, ``load``
+    that of the load, in seconds a member."""
+    result: dict[str, Any] = {"cpu": {}, "load": {}}
+
+    def timed(name: str, rebalance: Callable[[], float]) -> float:
+        before, own = cpu_seconds(running.pid), time.process_time()
+        seconds = rebalance()
+        result["load"].setdefault(name, []).append((time.process_time() - own) / len(swarm.members))
+        settle(running.pid)
+        used = cpu_seconds(running.pid) - before
+        result["cpu"].setdefault(name, []).append(used / len(swarm.members))
+        return seconds
+
+    result["form"] = timed("form", swarm.form)
     if not timers:
-        result["rejoin"] = [swarm.rejoin() for _ in range(plan.rounds)]
+        result["rejoin"] = [timed("rejoin", swarm.rejoin) for _ in range(plan.rounds)]
         result["leave_one"], result["join_one"] = [], []
         for _ in range(plan.rounds):
-            result["leave_one"].append(swarm.leave_one())
-            result["join_one"].append(swarm.join_one())
+            result["leave_one"].append(timed("leave_one", swarm.leave_one))
+            result["join_one"].append(timed("join_one", swarm.join_one))
     return result
 
 

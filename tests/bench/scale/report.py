@@ -12,6 +12,7 @@ from ..runner import conditions, missed, shown, table, verdicts
 RESULTS = Path(__file__).parent / "results"
 BYTES_A_MEMBER = 20_000
 TIMES_THE_BASELINE = 1.5  # what the large group may take of Kafka's time for the smaller one
+TIMES_THE_FLOOR = 1.3  # processor time of a heartbeat
 NOTES = """\
 One run, one server after the other, each in its own process on one core; the load comes from another core, by
 one thread with a connection for each member. The load knows no TLS and speaks the newest versions that all three
@@ -38,6 +39,9 @@ have and that are not flexible (JoinGroup 5, SyncGroup 3, Heartbeat 3, LeaveGrou
   server can do; p50 and p99 are then mostly queueing. Per second of the server's processor time it is the same
   on a quiet machine, and comparable on a busy one. **paced**: each member every 3 s, as clients do by default,
   timed from when it was due.
+* **a member**: processor time of the server's process in the whole rebalance, until it rests, by members; and of the
+  load, which is Python too: where it takes longer than the server, the times of a rebalance are the load's.
+* **the floor**: a protocol of uvloop, our event loop, that answers each read with 14 bytes and looks at nothing.
 * **memory**: growth of the process from its start to the group being Stable, connections included, by member;
   resident (RSS) and proportional (PSS). The JVM's holds garbage too.
 """
@@ -84,7 +88,17 @@ class Report:
         if self.servers[server]["timers"]:
             return "(timers)"
         value = self.servers[server][kind][key]
-        return medians(value) if isinstance(value, list) else seconds(value)
+        text = medians(value) if isinstance(value, list) else seconds(value)
+        used = self.servers[server][kind].get("cpu", {}).get(key)
+        return text if used is None else f"{text}, {1e6 * median(used):.0f} µs a member"
+
+    def load(self, kind: str) -> Iterator[str]:
+        """The load's processor time for a member, of forming and of rejoining; of the first server that has them."""
+        for each in self.servers.values():
+            used = each.get(kind, {}).get("load", {})
+            if "rejoin" in used:
+                yield f"{1e6 * median(used['form']):.0f} / {1e6 * median(used['rejoin']):.0f} µs"
+                return
 
     def rate(self, server: str, kind: str, key: str) -> str:
         return f"{self.servers[server][kind]['beats'][key]:,.0f}{self.fewer(server)}"
@@ -128,11 +142,30 @@ class Report:
                 mine, theirs = (servers[each][kind]["beats"]["rate"] for each in ("ours", peer))
                 figures = f"{mine:,.0f}/s against {theirs:,.0f}/s{self.fewer(peer)}"
                 yield f"more heartbeats than {name}, {what}", mine > theirs, figures
+        if "floor" in self.report:
+            least = self.report["floor"]["beats"]["per_cpu"]
+            for kind, what in (("large", members), ("small", small)):
+                mine = ours[kind]["beats"]["per_cpu"]
+                figures = f"{mine:,.0f} against {least:,.0f} per second of processor time, {least / mine:.2f} times"
+                text = f"a heartbeat in at most {TIMES_THE_FLOOR} times the floor's processor time, {what}"
+                yield text, least <= TIMES_THE_FLOOR * mine, figures
         yield (
             f"under {BYTES_A_MEMBER // 1000} KB a member",
             ours["memory"]["rss"] < BYTES_A_MEMBER,
             f"{shown(ours['memory']['rss'] / 1e3, BYTES_A_MEMBER / 1e3)} KB",
         )
+
+    def beside(self) -> list[str]:
+        """What was measured besides the servers: lines, the last of them empty."""
+        lines = []
+        if "floor" in self.report:
+            lines.append(
+                f"The floor: {self.report['floor']['beats']['per_cpu']:,.0f} heartbeats per second of processor time."
+            )
+        for kind, what in (("large", "one group"), ("small", f"groups of {self.plan['size']}")):
+            for used in self.load(kind):
+                lines.append(f"The load itself, a member of {what}, form / rejoin: {used} of processor time.")
+        return [*lines, ""] if lines else []
 
     def table(self) -> Iterator[str]:
         heads = [f"{each['title']} {each['version']}" for each in self.servers.values()]
@@ -153,7 +186,7 @@ def _middle(value: float | list[float]) -> float:
 def markdown(report: dict[str, Any]) -> str:
     """The whole report."""
     made = Report(report)
-    parts = ["# Scale", "", f"{made.conditions()}.", "", NOTES, *made.table(), "", "## Targets", ""]
+    parts = ["# Scale", "", f"{made.conditions()}.", "", NOTES, *made.table(), "", *made.beside(), "## Targets", ""]
     return "\n".join([*parts, *verdicts(made.targets()), ""])
 
 
@@ -167,6 +200,7 @@ def summary(report: dict[str, Any]) -> str:
         "",
         *made.table(),
         "",
+        *made.beside(),
     ]
     return "\n".join(
         [*parts, *missed(made.targets()), "", "[How, and all targets](../tests/bench/scale/results/latest.md)."]

@@ -99,8 +99,11 @@ class Swarm:
 
     # ---- life
 
-    def connect(self) -> None:
-        """Open all connections; each member finds its coordinator."""
+    def connect(self, *, finds: bool = True) -> None:
+        """Open all connections.
+
+        :param finds: each member finds its coordinator
+        """
         for start in range(0, len(self.members), CHUNK):
             if start % OF_A_SOURCE == 0:
                 source = next(SOURCES)
@@ -113,9 +116,11 @@ class Swarm:
                 member.socket.setblocking(False)
                 self._of_fd[member.socket.fileno()] = member
                 self._poll.register(member.socket, select.EPOLLIN)
-                member.ask(FIND, kw.FindCoordinatorRequest(key=member.group, key_type=0))
+                if finds:
+                    member.ask(FIND, kw.FindCoordinatorRequest(key=member.group, key_type=0))
             self._answered = 0
-            self._run(partial(self._all_answered, len(chunk)))
+            if finds:
+                self._run(partial(self._all_answered, len(chunk)))
 
     def close(self) -> None:
         self._poll.close()

@@ -25,10 +25,14 @@ def test_fifty_members(bench: RunBench) -> None:
     ours = made["servers"]["ours"]
     for kind in ("baseline", "large", "small"):
         assert ours[kind]["form"] > 0
-        assert [len(ours[kind][key]) for key in ("rejoin", "leave_one", "join_one")] == [1, 1, 1]
+        for of in (ours[kind], ours[kind]["cpu"], ours[kind]["load"]):
+            assert [len(of[key]) for key in ("rejoin", "leave_one", "join_one")] == [1, 1, 1]
+        assert ours[kind]["load"]["form"][0] > 0
     for kind in ("large", "small"):
         assert ours[kind]["beats"]["beats"] >= {"large": 50, "small": 20}[kind]
         assert ours[kind]["paced"]["beats"] == {"large": 50, "small": 20}[kind]
+    assert made["floor"]["beats"]["beats"] >= 50
+    assert "The floor: " in text
     assert "| 50 members in one group: form |" in text
     assert "| 20 members in one group: rejoin |" in text
     assert "under 20 KB a member" in text
@@ -40,7 +44,8 @@ def test_the_report_compares_with_the_others(mine: float, theirs: float, met: st
 
     def server(title: str, seconds: float, rate: float) -> dict[str, object]:
         times = [seconds, seconds / 2, seconds * 2]
-        kind = {"form": seconds, "rejoin": times, "leave_one": times, "join_one": times}
+        kind: dict[str, object] = {"form": seconds, "rejoin": times, "leave_one": times, "join_one": times}
+        kind |= {"cpu": {"rejoin": [7e-5, 8e-5, 1.0]}, "load": {"form": [5e-5], "rejoin": [4e-5]}}
         kind |= {
             "beats": beats | {"rate": rate, "per_cpu": rate},
             "paced": beats | {"rate": 1.0, "per_cpu": 1.0, "skipped": 3},
@@ -63,6 +68,7 @@ def test_the_report_compares_with_the_others(mine: float, theirs: float, met: st
         "pinned": True,
         "plan": {"members": 5000, "groups": 1000, "size": 10, "baseline": 2000},
         "wanted": {"members": 6000, "groups": 1000},
+        "floor": {"beats": {"per_cpu": 1.3 * 9e4 if met == "yes" else 1.31 * 9e4}},
         "servers": {
             "ours": server("Ours", mine, 9e4),
             "kafka": server("Kafka", theirs, 1),
@@ -80,7 +86,12 @@ def test_the_report_compares_with_the_others(mine: float, theirs: float, met: st
     assert "(timers)" in text
     assert "3 not sent" in text
     assert ("Missed: 5,000 members Stable" in summary(made)) is (met == "no")
-    assert [met for _, met, _ in Report(made).targets()].count(False) == (3 if met == "no" else 0)
+    assert [met for _, met, _ in Report(made).targets()].count(False) == (5 if met == "no" else 0)
+    assert f"at most 1.3 times the floor's processor time, 5,000 members | {met} | " in text
+    assert ", 80 µs a member |" in text
+    assert "The load itself, a member of one group, form / rejoin: 50 / 40 µs of processor time." in summary(made)
+    old = {key: value for key, value in made.items() if key != "floor"}
+    assert "floor" not in summary(old)
 
 
 def test_a_server_that_goes_away_is_an_error(tmp_path: Path) -> None:
