@@ -17,7 +17,7 @@ kcoord_received_bytes_total               bytes of requests
 kcoord_sent_bytes_total                   bytes of responses
 kcoord_requests_total                     responses, by ``api`` and ``error``
 kcoord_request_seconds                    from a request to its response, by ``api``; JoinGroup, SyncGroup and Fetch
-                                          wait for others
+                                          wait for others; a repeated Heartbeat counts as answered at once
 kcoord_groups                             groups by ``state``
 kcoord_members                            members of all groups
 kcoord_rebalances_total                   rebalances that have ended, by ``trigger`` and ``outcome``

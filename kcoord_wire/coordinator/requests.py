@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
 
-from kcoord_wire.codec.framing import frame
+from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.coordinator.access import ACCESS_APIS, Access
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import REQUEST_ID, CachedHeartbeat, Connection, PeerLimits
@@ -58,7 +58,7 @@ _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _VERSION_BITS: Final = 16
 _MOST_STRIKES: Final = 1_000
-_ID: Final = slice(4, 8)  # the correlation id in a response's frame
+_ID: Final = slice(4, 8)  # the correlation id: in a request's header, and in a response's frame
 
 
 @cache
@@ -213,9 +213,9 @@ class Requests:
         pulse = machine.pulse(message)
         if pulse is None:
             return None
-        frame_of = frame(body[start:])
+        size = (len(body) - start).to_bytes(SIZE_BYTES, "big")
         before, after = _alive(version)
-        return CachedHeartbeat(frame_of[: REQUEST_ID.start], frame_of[REQUEST_ID.stop :], pulse, before, after)
+        return CachedHeartbeat(size + body[start : start + _ID.start], body[start + _ID.stop :], pulse, before, after)
 
     def repeat(self, connection: Connection, beat: CachedHeartbeat, data: bytes) -> bytes | None:
         """Return the answer to the last Heartbeat of a connection, which has come again and is the next in turn; None,

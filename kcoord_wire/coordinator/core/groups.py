@@ -466,9 +466,12 @@ class Group(BaseGroup):
         the one that the member added first prefers wins (Kafka leaves this open).
         """
         everyone = len(self.members)
+        common = {name for name, count in self._offered.items() if count == everyone}
+        if len(common) == 1:
+            return common.pop()
         votes: Counter[str] = Counter()
         for member in self.members.values():
-            votes[next(name for name, _ in member.protocols if self._offered[name] == everyone)] += 1
+            votes[next(name for name, _ in member.protocols if name in common)] += 1
         most = max(votes.values())
         if self.protocol is not None and votes[self.protocol] == most:
             return self.protocol
