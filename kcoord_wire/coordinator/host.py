@@ -19,7 +19,7 @@ Laws:
 
 from __future__ import annotations
 
-import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -131,8 +131,7 @@ class Runtime(Generic[M]):
         self._perform = perform
         self.durable = 0
         self._base = 0  # what the machine had appended when the store began to count
-        self._held: list[tuple[int, int, _Waiting]] = []  # a heap: by append, then by age
-        self._age = 0
+        self._held: defaultdict[int, list[_Waiting]] = defaultdict(list)  # by append
 
     @property
     def deadline(self) -> int | None:
@@ -142,7 +141,7 @@ class Runtime(Generic[M]):
     @property
     def held(self) -> int:
         """Number of replies that are held until an append is on disk."""
-        return len(self._held)
+        return sum(map(len, self._held.values()))
 
     def recover(self, now: int) -> None:
         """Read the log, repair its end, and begin to serve.
@@ -169,8 +168,7 @@ class Runtime(Generic[M]):
             if type(effect) is Reply and effect.after <= self.durable:  # most of them
                 self._send(effect.token, effect.message)
             elif isinstance(effect, _WAITING) and effect.after > self.durable:
-                self._age += 1
-                heapq.heappush(self._held, (effect.after, self._age, effect))
+                self._held[effect.after].append(effect)
             elif not isinstance(effect, _APPENDS):
                 self._perform(effect)
 
@@ -182,18 +180,19 @@ class Runtime(Generic[M]):
         """Note that the write has succeeded, and send the replies that were held for it."""
         self.store.end_sync(sync)
         self.durable = self._base + sync.last
-        while self._held and self._held[0][0] <= self.durable:
-            answer = heapq.heappop(self._held)[2]
-            if isinstance(answer, Reply):
-                self._send(answer.token, answer.message)
-            else:
-                self._perform(answer)
+        for after in sorted(append for append in self._held if append <= self.durable):
+            for answer in self._held.pop(after):
+                if type(answer) is Reply:
+                    self._send(answer.token, answer.message)
+                else:
+                    self._perform(answer)
 
     def sync_failed(self, now: int) -> None:
         """Note that the write has failed, or that the coordinator stops: refuse what is held and parked. After
         `recover` it serves again."""
-        held, self._held = sorted(self._held), []
-        for _, _, reply in held:
+        held = [reply for _, replies in sorted(self._held.items()) for reply in replies]
+        self._held.clear()
+        for reply in held:
             if not isinstance(reply, Reply):
                 continue  # it is done when the log has been read again
             assert reply.request is not None, "a reply that is held names its request"

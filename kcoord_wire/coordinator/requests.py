@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
 
-from kcoord_wire.codec.framing import SIZE_BYTES
+from kcoord_wire.codec.framing import SIZE_BYTES, frame
 from kcoord_wire.coordinator.access import ACCESS_APIS, Access
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import REQUEST_ID, CachedHeartbeat, Connection, PeerLimits
