@@ -293,6 +293,8 @@ class ConsumerGroups(World):
           members crash, pause, are cut off, change their subscription; the coordinator and its disk fail
       kcoord simulate consumer-groups --search
           all runs of two members with one perturbation
+      kcoord simulate consumer-groups --search --classic 1
+          all runs of one member of KIP-848 and one of the classic protocol: the group is upgraded and downgraded
       kcoord simulate consumer-groups --search --members 3
           all runs of three with one perturbation: 367,799 states
     """
@@ -311,6 +313,7 @@ class ConsumerGroups(World):
         Positive | None, Option("longest run (default: until nothing is new)", "STEPS", section="search")
     ] = None
     static: Annotated[bool, Option("static members, which leave for a while and return", section="search")] = False
+    classic: Annotated[Count, Option("members of the classic protocol among them", "N", section="search")] = 0
 
     def run(self) -> None:
         """Run the seeds, or search.
@@ -329,6 +332,7 @@ class ConsumerGroups(World):
             ticks=self.ticks,
             depth=self.depth,
             is_static=self.static,
+            classic=min(self.classic, self.members),
         )
         found = search(bounds, _show if sys.stderr.isatty() else None)
         if self.format == "json":

@@ -15,7 +15,7 @@ Laws, besides those of `group_client`:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from kcoord_wire import messages as m
@@ -118,6 +118,31 @@ class MemberMachine(GroupMember):
     def is_at_rest(self) -> bool:
         """Whether it is in a generation with its assignment, and has no reason to rejoin."""
         return self.state is events.MemberState.STABLE and self._rejoin_for is None
+
+    @property
+    def ticket(self) -> int:
+        """The ticket of the last `Revoking`."""
+        return self._tickets
+
+    def state_key(self) -> Hashable:
+        """Return what decides the member's further course, times and texts excepted: two members with the same settings
+        and key do the same when the same happens to them, if each is given its `Tick` when it has waited for as long as
+        it wanted."""
+        counts = None if self.assigned_for is None else tuple(sorted(self.assigned_for.items()))
+        known = tuple(sorted(self._partition_counts.items())), tuple(sorted(self._watched))
+        last = tuple((topic, tuple(numbers)) for topic, numbers in sorted(self._last_assignment.items()))
+        return (
+            *(self.state, self.member_id, self.generation_id, self.is_leader, self.owned, self.owned_generation),
+            *(
+                self.topics,
+                self._is_stalled,
+                self._coordinator_known,
+                self._in_flight.kinds(),
+                frozenset(self._unfetched),
+            ),
+            *(tuple(self._assignors), tuple(self._all_assignors), self._rejoin_for is not None, self._protocol),
+            *(self._releasing, last, counts, known, self._next_heartbeat == NEVER),
+        )
 
     # ---- what is due
 

@@ -17,8 +17,9 @@ Source: kafka/clients `AbstractCoordinator.java`, `ConsumerCoordinator.java`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
@@ -107,6 +108,12 @@ class GroupClient:
     def has_offsets(self) -> bool:
         """Whether the committed offsets of all its partitions are known."""
         return not self._unfetched
+
+    def copied(self) -> Self:
+        """Return a client in the same state, which goes on by itself."""
+        copied = copy.copy(self)
+        copied._in_flight = copy.deepcopy(self._in_flight)
+        return copied
 
     def handle(self, event: events.MemberEvent, now: int) -> list[events.MemberEffect]:
         """Take in one event, do what is due, and return the effects; see `machines.Machine`."""

@@ -95,6 +95,10 @@ class InFlight:
         """Whether a request of this kind waits."""
         return self._kinds[kind] > 0
 
+    def kinds(self) -> tuple[Kind, ...]:
+        """Return the kinds of the requests that wait, oldest first."""
+        return tuple(kind for kind, _, _ in self._pending.values())
+
     def __contains__(self, request_id: int) -> bool:
         return request_id in self._pending
 

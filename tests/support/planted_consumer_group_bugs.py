@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.consumer_groups import classic_members, progress
+from kcoord_wire.assignors import MemberAssignment
+from kcoord_wire.consumer.classic_member import MemberMachine
+from kcoord_wire.coordinator.consumer_groups import classic_members, machine, progress
 from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, ConsumerGroup, GroupState, Member, MemberState
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
@@ -221,6 +223,44 @@ def patterns_are_not_resolved_again(patch: Patch) -> None:
 def patterns_are_resolved_too_often(patch: Patch) -> None:
     patch.setattr(progress, "REGEX_REFRESH_MIN_MS", 1_000)
 
+
+@replaces(machine, "downgraded")
+def downgrade_begins_anew(downgraded: Any, *arguments: Any) -> Any:
+    """A group that becomes classic has its first generation again."""
+    group = downgraded(*arguments)
+    group.generation_id = 0
+    return group
+
+
+@replaces(MemberMachine, "_encoded")
+def leader_gives_all_to_all(encoded: Any, self: MemberMachine, assignments: Any) -> Any:
+    everything = MemberAssignment({topic: list(range(count)) for topic, count in self._partition_counts.items()})
+    return encoded(self, dict.fromkeys(assignments, everything))
+
+
+@changes_effects(CoordinatorMachine)
+def answers_twice(event: Event, effects: list[Effect]) -> list[Effect]:
+    """A JoinGroup that was parked is answered, and answered again."""
+    joins = [each for each in effects if isinstance(each, Reply) and isinstance(each.message, m.JoinGroupResponse)]
+    return [*effects, *joins]
+
+
+@replaces(CoordinatorMachine, "_maybe_downgrade")
+def never_downgrades(downgrade: Any, self: CoordinatorMachine, group: ConsumerGroup, leaving: Any) -> bool:
+    """A group that loses its last member of KIP-848 is gone, with its classic members."""
+    for member in list(group.members.values()):
+        if member.classic is not None:
+            group.remove(member.member_id)
+    return bool(downgrade(self, group, leaving))
+
+
+BY_SEARCH_OF_CLASSIC = [
+    (downgrade_begins_anew, "ConversionsKeepEpochs", 1),
+    (leader_gives_all_to_all, "one owner", 2),
+    (answers_twice, "answered once", 2),
+    (never_downgrades, "log is complete", 1),
+]
+"""What the search finds with two members, so many of them classic, and one departure."""
 
 BY_SEARCH = [
     (kafka_16147, "ValidPartitionEpoch"),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kcoord_wire.worlds.consumer_groups.search import Bounds, Step, World, search
-from tests.support.planted_consumer_group_bugs import BY_SEARCH, kafka_16147
+from tests.support.planted_consumer_group_bugs import BY_SEARCH, BY_SEARCH_OF_CLASSIC, kafka_16147
 
 IS_PROOF = "KCOORD_WIRE_STEPS" in os.environ  # `make proof`
 
@@ -25,8 +25,10 @@ def test_all_runs_with_one_perturbation_break_no_law() -> None:
     [
         Bounds(members=3, perturbations=0, topics=(("t", 3),), depth=None if IS_PROOF else 6),
         Bounds(perturbations=1, is_static=True, kinds=("leave",), ticks=1 if IS_PROOF else 0),
+        Bounds(classic=1, perturbations=1) if IS_PROOF else Bounds(classic=1, kinds=("restart coordinator",)),
+        Bounds(classic=2, perturbations=1) if IS_PROOF else Bounds(classic=2, kinds=("subscribe",)),
     ],
-    ids=["three members", "static members"],
+    ids=["three members", "static members", "one classic member", "classic members"],
 )
 def test_other_bounds_break_no_law(bounds: Bounds) -> None:
     found = search(bounds)
@@ -44,6 +46,52 @@ def test_a_planted_bug_is_found(
     found = search(Bounds(perturbations=1, kinds=kinds))
     assert found.violation is not None
     assert found.violation.law in law.split("|"), found.violation
+
+
+@pytest.mark.parametrize(("plant", "law", "classic"), BY_SEARCH_OF_CLASSIC)
+def test_a_planted_bug_of_groups_with_classic_members_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], law: str, classic: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    found = search(Bounds(classic=classic, kinds=("leave",)))
+    assert found.violation is not None
+    assert found.violation.law == law, found.violation
+
+
+def test_a_group_is_upgraded_and_downgraded() -> None:
+    """The classic member joins first; that of KIP-848 joins, and leaves again."""
+    world = World(Bounds(classic=1, kinds=("leave",)))
+    state, kinds = world.start(), []
+    beats = [Step(what, member) for member in (1, 0, 1, 0) for what in ("arrives", "answered", "released", "beats")]
+    for step in [*beats * 2, Step("leave", 0), *beats * 2]:
+        if step in world.steps(state):
+            state = world.after(state, step)
+            group = world.group(state)
+            kinds.append(group and group.kind)
+    assert [kind for kind, before in zip(kinds, [None, *kinds], strict=False) if kind != before] == [
+        "classic",
+        "consumer",
+        "classic",
+    ]
+
+
+def test_what_is_parked_for_a_dead_member_is_answered_to_nobody() -> None:
+    world = World(Bounds(classic=2, kinds=("crash",)))
+    state = world.start()
+    for what, member in [
+        ("arrives", 0),
+        ("answered", 0),
+        ("arrives", 1),
+        ("answered", 1),
+        ("arrives", 0),
+        ("arrives", 1),
+    ]:
+        state = world.after(state, Step(what, member))
+    assert {step.what for step in world.steps(state) if step.member == 1} == {"crash"}, "its JoinGroup is parked"
+    state = world.after(state, Step("crash", 1))
+    for what in ("answered", "arrives", "answered", "arrives"):  # JoinGroup, SyncGroup, and JoinGroup again
+        state = world.after(state, Step(what, 0))
+    assert set(world.steps(state)) == {Step("answered", 0), Step("joins", 1)}
 
 
 def test_the_run_that_breaks_a_law_is_a_shortest_one(monkeypatch: pytest.MonkeyPatch) -> None:
