@@ -135,7 +135,7 @@ proof: setup ## the long proofs at full size: kills, faults of real clusters, st
 	KCOORD_WIRE_DAMAGED=1000000 $(PYTEST) tests/codec/test_leaks.py -o faulthandler_timeout=1860
 	$(MAKE) debug-python thread-sanitizer
 	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEARCH=1 \
-	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/kernel/virtual tests/worlds tests/assignors -o faulthandler_timeout=7260
+	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/coordinator/test_power_loss.py tests/kernel/virtual tests/worlds tests/assignors -o faulthandler_timeout=7260
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give
 	$(PY) -m ruff check .

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EIO, ENOSPC
-from operator import itemgetter
 from random import Random
 
 from kcoord_wire.kernel.disk import SECTOR, Disk, DiskFile, MemoryDisk, MemoryFile
@@ -146,7 +145,7 @@ class VirtualFolder(MemoryDisk):
         for file in dict.fromkeys(self._files.values()):
             file.crash(random)
         changed = self._folders.items() ^ self._durable_folders.items()
-        for name, folder in sorted(changed, key=itemgetter(0)):
+        for name, folder in sorted(changed, key=lambda each: (each[0], each[1] is self._folders.get(each[0]))):
             if random.random() < 0.5:
                 self._durable_folders[name] = folder
             else:
