@@ -94,7 +94,8 @@ MAY_IMPORT = {
     "worlds.group": {"worlds", "clients", "consumer", "coordinator", "coordinator.core", "coordinator.consumer_groups"}
     | {"coordinator.log", "coordinator.security", "coordinator.topics"}
     | VIRTUAL,
-    "worlds.consumer_groups": {"worlds.group", "consumer", "coordinator", "coordinator.core"}
+    "worlds.share_groups": {"worlds", "coordinator.core", "coordinator.share"} | VIRTUAL,
+    "worlds.consumer_groups": {"worlds", "worlds.group", "consumer", "coordinator", "coordinator.core"}
     | {"coordinator.consumer_groups"}
     | VIRTUAL,
     "worlds.transactions": {

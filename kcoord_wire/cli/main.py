@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "simulate consumer-groups": ("simulate.ConsumerGroups", "groups of KIP-848, or all runs of a few members"),
     "simulate marshal": ("simulate.Marshal", "a coordination log of Marshal, its members and readers"),
     "simulate rewrite": ("simulate.Rewrite", "brokers, ZooKeeper and members of the consumer rewrite design"),
+    "simulate share-partition": ("simulate.SharePartition", "all runs of a few members of a share group (KIP-932)"),
     "simulate transactions": ("simulate.Transactions", "producers, zombies, brokers and disks that fail"),
     "simulate variants": ("variants.Variants", "measure what a rebalance moves, released and as proposed"),
     "central": ("", "the 0.8 consumer-coordinator draft on ZooKeeper; brokers of the rewrite"),

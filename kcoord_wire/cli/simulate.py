@@ -33,7 +33,7 @@ from kcoord_wire.cli.output import print_json
 if TYPE_CHECKING:
     from kcoord_wire.clients.bugs import ClientBug
     from kcoord_wire.kernel.virtual.scripts import Report, Script
-    from kcoord_wire.worlds.consumer_groups.search import Found
+    from kcoord_wire.worlds.breadth_first import Found
 
 
 class Outcome(NamedTuple):
@@ -334,16 +334,57 @@ class ConsumerGroups(World):
             is_static=self.static,
             classic=min(self.classic, self.members),
         )
-        found = search(bounds, _show if sys.stderr.isatty() else None)
-        if self.format == "json":
-            _print_search(found)
-        else:
-            _show_search(found)
-        if found.violation is not None:
-            raise ValueError(str(found.violation))
+        _report(search(bounds, _show if sys.stderr.isatty() else None), self.format, "coordinator")
 
 
-def _print_search(found: Found) -> None:
+@dataclass(frozen=True, kw_only=True)
+class SharePartition(Command):
+    """Go through all runs of members that fetch and acknowledge the records of a share partition, and check their laws.
+
+    examples:
+      kcoord simulate share-partition
+          two members and three records, in batches of two and one: locks run out, sessions end, the broker restarts
+      kcoord simulate share-partition --batches 1,1 --deliveries 3
+          two records, each delivered three times at most
+    """
+
+    members: Annotated[Positive, Option("", "N")] = 2
+    batches: Annotated[str, Option("how many records each batch of the log has", "N,...")] = "2,1"
+    deliveries: Annotated[Positive, Option("of a record at most", "N")] = 2
+    depth: Annotated[Positive | None, Option("longest run (default: until nothing is new)", "STEPS")] = None
+    format: Format = "text"
+
+    def run(self) -> None:
+        """Search.
+
+        :raises UsageError: a batch has no number of records
+        :raises ValueError: a law was broken
+        """
+        from kcoord_wire.worlds.share_groups.share_search import Bounds, search
+
+        parts = self.batches.split(",")
+        if not all(part.isdecimal() and int(part) for part in parts):
+            raise UsageError(f"--batches takes numbers from 1 up, separated by commas, not {self.batches!r}")
+        batches = tuple(int(part) for part in parts)
+        bounds = Bounds(members=self.members, batches=batches, deliveries=self.deliveries, depth=self.depth)
+        _report(search(bounds, _show if sys.stderr.isatty() else None), self.format, "partition")
+
+
+def _report(found: Found, style: str, machine: str) -> None:
+    """Print what a search has found.
+
+    :param machine: what is searched
+    :raises ValueError: a law was broken
+    """
+    if style == "json":
+        _print_search(found, machine)
+    else:
+        _show_search(found, machine)
+    if found.violation is not None:
+        raise ValueError(str(found.violation))
+
+
+def _print_search(found: Found, machine: str) -> None:
     run = None if found.violation is None else [str(step) for step in found.run]
     print_json(
         {
@@ -351,17 +392,17 @@ def _print_search(found: Found) -> None:
             "is_whole": found.is_whole,
             "depth": found.depth,
             "steps": found.steps,
-            "coordinators": found.coordinators,
+            f"{machine}s": found.machines,
             "cpu_s": round(found.cpu_s, 3),
             "violation": run,
         }
     )
 
 
-def _show_search(found: Found) -> None:
+def _show_search(found: Found, machine: str) -> None:
     extent = "all there are within these bounds" if found.is_whole else f"those within {found.depth} steps"
     print(f"{found.states:,} states, {extent}; {found.steps:,} steps between them, the deepest after {found.depth}")
-    print(f"{found.coordinators:,} states of the coordinator; {found.cpu_s:.1f} s of the processor")
+    print(f"{found.machines:,} states of the {machine}; {found.cpu_s:.1f} s of the processor")
     if found.violation is not None:
         print("a shortest run that breaks a law:")
         for step in found.run:

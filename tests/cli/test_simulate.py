@@ -122,6 +122,16 @@ def test_a_search_says_how_far_it_went(kcoord: Run) -> None:
     assert "those within 3 steps" in out
 
 
+def test_a_share_partition_is_searched(kcoord: Run) -> None:
+    status, out, err = kcoord("simulate", "share-partition", "--batches", "1")
+    assert (status, err) == (0, "")
+    assert "all there are within these bounds" in out
+    assert "states of the partition" in out
+    status, _, err = kcoord("simulate", "share-partition", "--batches", "1,x")
+    assert status == 2
+    assert "--batches takes numbers from 1 up, separated by commas, not '1,x'" in err
+
+
 def test_a_search_prints_the_run_that_breaks_a_law(kcoord: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka_16147(monkeypatch)
     status, out, err = kcoord("simulate", "consumer-groups", "--search")

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -324,6 +324,23 @@ class SharePartition:
         for first, last, delivery in self._parts():
             for offset in range(max(first, self.start_offset), last + 1):
                 yield offset, delivery.state, delivery.count, delivery.member_id
+
+    def state_key(self, now: int) -> Hashable:
+        """Return what decides its further course: two partitions with the same key do the same when the same happens to
+        them at the same time.
+
+        :param now: ms, from which on the ends of locks count
+        """
+
+        def shown(delivery: _Delivery) -> Hashable:
+            until = delivery.until - now if delivery.state is State.ACQUIRED else None
+            return delivery.state, delivery.count, delivery.member_id, until
+
+        parts = tuple(
+            (batch.first, batch.last, batch.each is None, tuple((*part[:2], shown(part[2])) for part in batch.parts()))
+            for batch in self._batches
+        )
+        return self.start_offset, self.end_offset, parts, None if self.deadline is None else self.deadline - now
 
     def _parts(self) -> Iterator[tuple[int, int, _Delivery]]:
         for batch in self._batches:

@@ -12,12 +12,10 @@ protocol (``ConversionsKeepEpochs``), that no two of a generation own the same p
 nothing is answered twice (``answered once``). When all states are known, ``EventuallyConverges`` is checked from each:
 nothing else fails, whatever is in flight arrives, members beat in turn, time passes, and the group must converge.
 
-Laws of the search:
+Laws of the search, besides those of `breadth_first`:
 
-* States are distinguished by all that decides their future, times excepted that no timer waits for. Nothing is hashed
-  away: two states with the same key are the same.
-* A run to a state that breaks a law is a shortest one; a heartbeat may arrive in the step that sends it
-  (`World.delivered`).
+* States are distinguished by all that decides their future, times excepted that no timer waits for.
+* A heartbeat may arrive in the step that sends it (`World.delivered`).
 
 The machines are those of the server. Their steps are remembered by state, since most states of the whole differ only in
 what is under way.
@@ -26,7 +24,6 @@ what is under way.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -41,6 +38,7 @@ from kcoord_wire.coordinator.core.events import Append, Load, LogRecord, Reply, 
 from kcoord_wire.coordinator.core.groups import BaseGroup, Group, State
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.worlds.breadth_first import Found, Step, Table, explore
 from kcoord_wire.worlds.consumer_groups.consumer_group_laws import (
     Client,
     Epochs,
@@ -101,20 +99,6 @@ class Bounds:
     kinds: tuple[str, ...] = ("lose", "leave", "crash", "subscribe", "restart coordinator")
 
 
-class Step(NamedTuple):
-    """One step of a run.
-
-    :ivar what: ``arrives``, ``answered``, ``beats``, ``released``, ``joins``, ``tick``, or a perturbation
-    :ivar member: whose; -1 for the coordinator's
-    """
-
-    what: str
-    member: int = -1
-
-    def __str__(self) -> str:
-        return self.what if self.member < 0 else f"m{self.member + 1} {self.what}"
-
-
 class WorldState(NamedTuple):
     """A state of the whole, by numbers in the tables of `World`.
 
@@ -134,21 +118,6 @@ class WorldState(NamedTuple):
     left: int
     ticks: int
     returning: tuple[int, ...] = ()
-
-
-class _Table:
-    """Values with equal keys get one number, and the first of them stands for all."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self._numbers: dict[Hashable, int] = {}
-
-    def number(self, key: Hashable, item: Any) -> int:
-        known = self._numbers.get(key)
-        if known is None:
-            known = self._numbers[key] = len(self.items)
-            self.items.append(item)
-        return known
 
 
 class _Outcome(NamedTuple):
@@ -175,9 +144,9 @@ class World:
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self.topics = VirtualTopics(dict(bounds.topics))
-        self.coordinators = _Table()
-        self.members = _Table()
-        self.flights = _Table()
+        self.coordinators = Table()
+        self.members = Table()
+        self.flights = Table()
         self.flights.number(None, None)
         self.flights.number("parked", None)
         self._config = GroupConfig(
@@ -195,6 +164,11 @@ class World:
         self._checked: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
         self._converging: set[WorldState] = set()
         self.trail: list[Step] = []
+
+    @property
+    def machines(self) -> Table:
+        """See `Searched`."""
+        return self.coordinators
 
     def start(self) -> WorldState:
         """Return the state in which no member has joined."""
@@ -660,104 +634,9 @@ _TAKE: Final[dict[str, Callable[[World, WorldState, int], WorldState]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """The outcome of a search.
-
-    :ivar states: how many different ones there are within the bounds
-    :ivar steps: how many steps lead from one to another
-    :ivar depth: the length of the longest of the shortest runs to a state
-    :ivar is_whole: whether all states within the perturbations and ticks were reached, not only those within `depth`
-    :ivar coordinators: how many different states the coordinator was in
-    :ivar cpu_s: seconds of the processor
-    :ivar violation: the law that was broken, None if none was
-    :ivar run: the steps that break it
-    """
-
-    states: int
-    steps: int
-    depth: int
-    is_whole: bool
-    coordinators: int
-    cpu_s: float
-    violation: ViolationError | None = None
-    run: tuple[Step, ...] = ()
-
-
-class _Search:
-    """The states found so far, and how each was reached first."""
-
-    def __init__(self, bounds: Bounds) -> None:
-        self.bounds = bounds
-        self.world = World(bounds)
-        first = self.world.start()
-        self.parents: dict[WorldState, tuple[WorldState, Step] | None] = {first: None}
-        self.frontier = [first]
-        self.depth = self.steps = 0
-        self.run: tuple[WorldState, tuple[Step, ...]] = (first, ())  # the state and the steps that are being checked
-
-    def deepen(self) -> None:
-        """Find the states that are one step further.
-
-        :raises ViolationError: one of them breaks a law
-        """
-        found: list[WorldState] = []
-        for state in self.frontier:
-            for step in self.world.steps(state):
-                self.steps += 1
-                self.run = state, (step,)
-                after = self.world.delivered(self.world.after(state, step), step)
-                if after not in self.parents:
-                    self.parents[after] = (state, step)
-                    found.append(after)
-                    self.world.check(after)
-        self.frontier = found
-        self.depth += 1 if found else 0
-
-    def check_convergence(self) -> None:
-        """Check that the group converges from each state.
-
-        :raises ViolationError: it does not, or breaks another law on the way
-        """
-        for state in self.parents:
-            self.world.trail = []
-            self.run = state, ()
-            self.world.check_converges(state)
-
-    def run_so_far(self) -> tuple[Step, ...]:
-        """Return the steps that lead to what is being checked."""
-        state, further = self.run
-        run: list[Step] = []
-        while (came := self.parents[state]) is not None:
-            state, step = came
-            run.append(step)
-        return (*reversed(run), *further, *self.world.trail)
-
-
 def search(bounds: Bounds, progress: Callable[[int, int], None] | None = None) -> Found:
     """Go through all states within the bounds, and check the laws in each.
 
-    :param progress: called after each depth with it and the number of states so far
+    :param progress: see `explore`
     """
-    started = time.process_time()
-    course = _Search(bounds)
-    violation: ViolationError | None = None
-    try:
-        course.world.check(course.frontier[0])
-        while course.frontier and (bounds.depth is None or course.depth < bounds.depth):
-            course.deepen()
-            if progress is not None:
-                progress(course.depth, len(course.parents))
-        course.check_convergence()
-    except ViolationError as broken:
-        violation = broken
-    return Found(
-        states=len(course.parents),
-        steps=course.steps,
-        depth=course.depth,
-        is_whole=violation is None and not course.frontier,
-        coordinators=len(course.world.coordinators.items),
-        cpu_s=time.process_time() - started,
-        violation=violation,
-        run=() if violation is None else course.run_so_far(),
-    )
+    return explore(World(bounds), bounds.depth, progress)
