@@ -17,7 +17,7 @@ __all__ = [
 _ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareSnapshotKey:
     """Key of a share group's state of a partition, in __share_group_state: an int16 0, then these fields (KIP-932).
 

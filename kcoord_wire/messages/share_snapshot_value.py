@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareSnapshotValueStateBatch:
     """The records from the start offset on that were delivered, by range.
 
@@ -46,7 +46,7 @@ class ShareSnapshotValueStateBatch:
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShareSnapshotValue:
     """The whole state that a share group has of a partition, in __share_group_state. An int16 version precedes it;
     an absent value (a tombstone) says that there is none. Kafka also has records of changes to it (ShareUpdate).
