@@ -417,14 +417,12 @@ def _check(message: m.ShareGroupHeartbeatRequest) -> None:
 def _updated(member: ShareMember, request: Request, message: m.ShareGroupHeartbeatRequest) -> ShareMember:
     """Return the member with what the heartbeat says of it; the same if that is nothing new."""
     names = message.subscribed_topic_names
-    updated = replace(
-        member,
-        rack_id=member.rack_id if message.rack_id is None else message.rack_id,
-        topics=member.topics if names is None else tuple(sorted(set(names))),
-        client_id=request.client_id,
-        client_host=request.client_host,
-    )
-    return member if updated == member else updated
+    rack_id = member.rack_id if message.rack_id is None else message.rack_id
+    topics = member.topics if names is None else tuple(sorted(set(names)))
+    own = (rack_id, topics, request.client_id, request.client_host)
+    if own == (member.rack_id, member.topics, member.client_id, member.client_host):
+        return member
+    return replace(member, rack_id=rack_id, topics=topics, client_id=request.client_id, client_host=request.client_host)
 
 
 def _assignment(target: Target) -> m.ShareGroupHeartbeatResponseAssignment:
