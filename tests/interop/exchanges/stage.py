@@ -7,6 +7,8 @@ or host that differs from run to run:
   does a member id that Kafka's coordinator chose for a consumer group, 22 characters of base64. The id of a topic
   becomes its name.
 * Lists whose order Kafka leaves to a hash map are sorted, first by the text before the UUIDs.
+* Of the partitions of a topic that a member of a share group has, the number is recorded: which ones these are follows
+  from the topic's id.
 * The id of a producer becomes a number of that kind as well, a time ``<time>``, and the records of a Fetch become
   their batches, field by field.
 * The coordinator's own address becomes ``<host>``, ``<port>``, ``<node>``.
@@ -62,19 +64,14 @@ _BUSY: Final = {
 _TIMES: Final = ("TransactionStartTimeMs", "LastTimestamp", "LogAppendTimeMs")
 _NO_ID: Final = f"<{UUID(int=0)}>"
 _MAKES_IDS: Final = ("CreateTopics", "DeleteTopics", "DescribeTopicPartitions", "Metadata")
-_WITH_ASSIGNMENTS: Final = (
-    "ConsumerGroupHeartbeat",
-    "ConsumerGroupDescribe",
-    "ShareGroupHeartbeat",
-    "ShareGroupDescribe",
-)
+_SHARE_APIS: Final = ("ShareGroupHeartbeat", "ShareGroupDescribe")
 _UNORDERED: Final = {
     "Members": ("JoinGroup", "DescribeGroups", "ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe"),
     "Groups": ("ListGroups",),
     "Configs": ("DescribeConfigs",),
     "Responses": ("DeleteTopics", "ShareFetch"),
-    "TopicPartitions": _WITH_ASSIGNMENTS,
-    "Partitions": (*_WITH_ASSIGNMENTS, "DescribeTransactions", "ShareFetch"),
+    "TopicPartitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", *_SHARE_APIS),
+    "Partitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "DescribeTransactions", "ShareFetch"),
     "Topics": ("DescribeTransactions",),
     "SubscribedTopicNames": ("ConsumerGroupDescribe", "ShareGroupDescribe"),
     "TransactionStates": ("ListTransactions",),
@@ -243,6 +240,8 @@ class Stage:
         if not isinstance(value, dict):
             return f"<{self._topic_names().get(value, value)}>" if isinstance(value, UUID) else value
         result = {name: self._sorted(api, inner) for name, inner in value.items()}
+        if api in _SHARE_APIS and "Partitions" in result:
+            result["Partitions"] = len(result["Partitions"])
         if api in _OF_NODES:
             result |= {key: text for key, text in _OWN_NODE.items() if key in result}
         if api in _MAKES_IDS and result.get("TopicId", _NO_ID) != _NO_ID:  # of a topic that the script has made
