@@ -225,6 +225,7 @@ class ShareMachine(LoggedMachine):
         elif isinstance(event, events.RecordsChanged):
             self._retry()
         elif isinstance(event, events.ConnectionLost):
+            self._refuse_parked(lambda fetch: fetch.request.connection == event.connection)
             for session in self.sessions.of_connection(event.connection):
                 self._end_session(session)
             self._retry()
@@ -293,6 +294,7 @@ class ShareMachine(LoggedMachine):
             session = Session(*key, request.connection, dict.fromkeys(named, True))
             if len(session.partitions) > MOST_PARTITIONS:
                 raise Refused(ErrorCode.INVALID_REQUEST)
+            self._refuse_parked(lambda fetch: fetch.session.key == session.key)
             self.sessions.open(session, self.config.share_max_sessions)
             return session
         session = self.sessions.find(key, message.share_session_epoch)
@@ -524,11 +526,7 @@ class ShareMachine(LoggedMachine):
     def _end_session(self, session: Session) -> int:
         """Close a session and make its member's records available; return the `Append` that says so."""
         self.sessions.close(session)
-        for token, fetch in list(self._parked.items()):
-            if fetch.session is session:
-                del self._parked[token]
-                events.cancel(fetch.timer)
-                self._refuse(fetch.request, ErrorCode.SHARE_SESSION_NOT_FOUND)
+        self._refuse_parked(lambda fetch: fetch.session is session)
         after = 0
         for partition in session.partitions:
             shared = self.partitions.get((session.group_id, partition))
@@ -536,6 +534,14 @@ class ShareMachine(LoggedMachine):
                 shared.write(self._effects)
                 after = shared.written
         return after
+
+    def _refuse_parked(self, is_meant: Callable[[_Fetch], bool]) -> None:
+        """Refuse the fetches that wait and whose session is over: they would acquire records that nobody gets."""
+        for token, fetch in list(self._parked.items()):
+            if is_meant(fetch):
+                del self._parked[token]
+                events.cancel(fetch.timer)
+                self._refuse(fetch.request, ErrorCode.SHARE_SESSION_NOT_FOUND)
 
     def _watch_locks(self, shared: Shared) -> None:
         due = shared.records.deadline

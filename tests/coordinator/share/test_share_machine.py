@@ -253,6 +253,17 @@ def test_a_fetch_waits_while_too_much_is_in_flight() -> None:
     assert acquired(broker.replies[waiting]) == [(20, 29, 1)]
 
 
+def test_a_fetch_of_a_session_that_is_over_acquires_nothing() -> None:
+    broker = Broker()
+    waiting = broker.send(fetch_request(0, 1, max_wait_ms=5_000), connection=1)
+    again = broker.send(fetch_request(0, 1, max_wait_ms=5_000), connection=2)  # its client has connected again
+    assert broker.replies[waiting].error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    broker.give(ConnectionLost(1))
+    broker.logs.partitions[1].batches = 1
+    broker.give(RecordsChanged())
+    assert acquired(broker.replies[again]) == [(0, 9, 1)]
+
+
 def test_what_members_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
     assert broker.fetch(0, 0, share_acquire_mode=7).error_code == ErrorCode.INVALID_REQUEST
