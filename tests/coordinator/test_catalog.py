@@ -15,6 +15,7 @@ from kcoord_wire.coordinator.topics.configs import (
     check_configs,
     read_value,
 )
+from kcoord_wire.coordinator.topics.shared_logs import duration_of
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.broker import BROKERS
 
@@ -100,3 +101,20 @@ def test_what_is_refused(name: str, value: str, text: str) -> None:
     assert caught.value.error is ErrorCode.INVALID_CONFIG
     assert text in caught.value.detail
     assert len(caught.value.detail) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("by_duration:PT1H", 3_600_000), ("by_duration:P1DT1.5S", 86_401_500), ("by_duration:pt2m", 120_000)],
+)
+def test_durations_that_share_groups_may_begin_at(text: str, ms: int) -> None:
+    check_configs(GROUP_CONFIGS, "group", {"share.auto.offset.reset": text})
+    assert duration_of(text) == ms
+
+
+@pytest.mark.parametrize(
+    "text", ["EARLIEST", "none", "", "by_duration:P", "by_duration:PT", "by_duration:-PT1H", "BY_DURATION:PT1H"]
+)
+def test_where_no_share_group_may_begin(text: str) -> None:
+    with pytest.raises(Refused):
+        check_configs(GROUP_CONFIGS, "group", {"share.auto.offset.reset": text})

@@ -202,7 +202,7 @@ class GroupConfig:
         least=1,
     )
     share_delivery_count_limit: int = setting(
-        5, "how often a record of a share group is delivered (KIP-932)", "group.share.delivery.count.limit", least=1
+        5, "how often a record of a share group is delivered (KIP-932)", "group.share.delivery.count.limit", least=2
     )
     share_record_lock_duration_ms: int = setting(
         30_000, "how long a member of a share group has a record", "group.share.record.lock.duration.ms", least=1

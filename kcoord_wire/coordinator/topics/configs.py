@@ -72,9 +72,8 @@ class Config(NamedTuple):
 
 
 DURATION: Final = re.compile(
-    r"by_duration:P(?:(?P<days>\d+)D)?"
-    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
-    re.IGNORECASE,
+    r"by_duration:(?i:P(?=\d|T\d)(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?)"
 )
 """``by_duration:`` and a duration in ISO 8601, as ``share.auto.offset.reset`` may be."""
 
@@ -179,9 +178,7 @@ _OF_GROUPS: Final = {
     for name, (default, least) in numbers_of(GroupConfig).items()
     if name in OF_EACH_GROUP
 } | {
-    "share.auto.offset.reset": Config(
-        Kind.STRING, "latest", form=re.compile(rf"earliest|latest|{DURATION.pattern}", re.IGNORECASE)
-    ),
+    "share.auto.offset.reset": Config(Kind.STRING, "latest", form=re.compile(rf"earliest|latest|{DURATION.pattern}")),
     "share.isolation.level": Config(Kind.STRING, "read_uncommitted", choices=("read_committed", "read_uncommitted")),
     "share.renew.acknowledge.enable": Config(Kind.BOOLEAN, "true"),
 }

@@ -133,7 +133,7 @@ def share_settings(configuration: Configuration, group_id: str) -> ShareSettings
     """Return the settings of a share group: its own, or those of the broker."""
 
     value = partial(configuration.group_value, group_id)
-    reset = value("share.auto.offset.reset").lower()
+    reset = value("share.auto.offset.reset")
     duration = duration_of(reset)
     return ShareSettings(
         ShareLimits(
