@@ -161,3 +161,30 @@ def test_librdkafka(address: str) -> None:
     again.subscribe(["rdkafka"])
     assert [int(each.value()) for each in eventually(lambda: list(again.poll(timeout=1)))] == [10]
     again.close()
+
+
+def test_librdkafka_goes_on_when_a_broker_stops() -> None:
+    config = GroupConfig.from_properties(CONFIG)
+    with Coordinator(topics={"several": 6}, brokers=3, config=config) as coordinator:
+        addresses = ",".join(coordinator.addresses)
+        option = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+        admin = AdminClient({"bootstrap.servers": addresses})
+        group = ConfigResource(ConfigResource.Type.GROUP, "several", incremental_configs=[option])
+        for altered in admin.incremental_alter_configs([group]).values():
+            altered.result(PATIENCE)
+        producer = Producer({"bootstrap.servers": addresses})
+        consumer = ShareConsumer({"bootstrap.servers": addresses, "group.id": "several"})
+        consumer.subscribe(["several"])
+        found: set[int] = set()
+        changes = (lambda broker: None, coordinator.stop_broker, coordinator.restart_broker)
+        for turn, change in enumerate(changes):
+            change(1)
+            for number in range(60 * turn, 60 * turn + 60):
+                producer.produce("several", b"%d" % number, partition=number % 6)
+            assert producer.flush(PATIENCE) == 0
+            wanted = set(range(60 * turn + 60))
+            while not found >= wanted:
+                polled = eventually(lambda: list(consumer.poll(timeout=1)))
+                found.update(int(each.value()) for each in polled if each.error() is None)
+            consumer.commit_sync()
+        consumer.close()
