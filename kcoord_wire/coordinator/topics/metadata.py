@@ -182,12 +182,19 @@ class ClusterMetadata:
         if ids:  # names beside them are ignored, as by Kafka
             return [self._describe_id(topic_id) for topic_id in ids]
         found = [self._describe_name(name) for name in names]
-        if self._auto_create is not None and asked.allow_auto_topic_creation:
-            missing = [each.name for each in found if each.name and each.error_code == _MISSING]
-            if missing and (refused := self._create(missing, self._auto_create)):
-                for topic in found:
-                    topic.error_code = refused if topic.error_code == _MISSING else topic.error_code
+        if asked.allow_auto_topic_creation:
+            self._create_missing(found)
         return found
+
+    def _create_missing(self, found: Iterable[m.MetadataResponseTopic]) -> None:
+        """Create the topics that are described as missing, if any are; where that fails, the descriptions say why."""
+        count = self._auto_create
+        if count is None:
+            return
+        missing = [topic for topic in found if topic.error_code == _MISSING]
+        if missing and (refused := self._create((topic.name or "" for topic in missing), count)):
+            for topic in missing:
+                topic.error_code = refused
 
     def _create(self, names: Iterable[str], count: int) -> ErrorCode:
         """Create topics, as far as there is room for them and their names do not collide; return why it cannot be."""
