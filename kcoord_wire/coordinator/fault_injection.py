@@ -482,11 +482,11 @@ class FaultedExchange(ABC):
     __slots__ = ("api_key", "client_id", "message", "name_of", "version")
 
     def __init__(self, api_key: int, message: Any, version: int, client_id: str, name_of: NameOf) -> None:
-        self.api_key = api_key
-        self.message = message
-        self.version = version
-        self.client_id = client_id
-        self.name_of = name_of
+        self.api_key: int = api_key
+        self.message: Any = message
+        self.version: int = version
+        self.client_id: str = client_id
+        self.name_of: NameOf = name_of
 
     def strike(self, at: int, on: str, faults: tuple[Fault, ...]) -> Strike:
         """Return an account of what has struck it."""
