@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kcoord_wire.coordinator.share import share_partition
-from kcoord_wire.coordinator.share.share_partition import ACCEPT, RENEW, Move, SharePartition, State, StateRange
+from kcoord_wire.coordinator.share.share_partition import ACCEPT, Move, SharePartition, State, StateRange
 from tests.support.planting import Patch, replaces
 
 
@@ -27,11 +27,11 @@ def has_no_limit(release: Any, self: Any, limit: int) -> None:
 
 
 @replaces(SharePartition, "acknowledge")
-def acquires_what_is_renewed(acknowledge: Any, self: SharePartition, member_id: str, asked: Any, now: int) -> bool:
-    """A renewed lock is given up at once."""
+def renews_nothing(acknowledge: Any, self: SharePartition, member_id: str, asked: Any, now: int) -> bool:
+    """A renewed lock runs out with the first one."""
     is_changed: bool = acknowledge(self, member_id, asked, now)
-    if any(RENEW in each.types for each in asked):
-        self.release(member_id)
+    for _, _, delivery in self._parts():
+        delivery.until = min(delivery.until, self.deadline or now)
     return is_changed
 
 
@@ -59,7 +59,7 @@ BY_SEARCH = [
     (counts_twice, "deliveries"),
     (has_no_limit, "deliveries"),
     (delivers_what_was_accepted, "done stays done"),
-    (acquires_what_is_renewed, "one holder"),
+    (renews_nothing, "one holder"),
     (forgets_what_was_rejected, "log is complete"),
     (locks_never_run_out, "holder acknowledges"),
     (never_moves_on, "EveryRecordEnds"),

@@ -10,7 +10,7 @@ A ledger has of each record what its members were answered, and nothing of the p
 ``one holder``           a record is acquired by no member while another has it, whose lock has not run out
 ``done stays done``      what was accepted or rejected with success is not delivered again, after a restart neither
 ``deliveries``           a record is delivered with the number of times that it was, no more often than the limit; what
-                         the end of a session or of the broker has taken back does not count
+                         the end of the broker has taken back does not count
 ``holder acknowledges``  an acknowledgement is accepted of a record that the member has, and of no other
 ``log is complete``      what the log gives back is the partition, with no record acquired
 ``EveryRecordEnds``      when members accept what they get, every record is accepted, rejected or archived in the end
@@ -212,7 +212,8 @@ class ShareWorld:
     def _end_session(self, state: ShareState, member: int) -> ShareState:
         before, shared = self._copied(state)
         is_changed = shared.records.release(_name(member))
-        accounts = [each.taken_back() if each.holder == member else each for each in state.accounts]
+        limit = self.bounds.deliveries
+        accounts = [each.given_up(limit) if each.holder == member else each for each in state.accounts]
         return self._next(before, shared, accounts, is_written=is_changed)
 
     def _tick(self, state: ShareState, _member: int) -> ShareState:
