@@ -71,14 +71,14 @@ def no_aborted_index(patch: Patch) -> None:
 
 
 @replaces(PartitionLog, "recover")
-def aborted_index_is_lost_at_restart(recover: Any, self: PartitionLog, start_offset: int) -> None:
-    recover(self, start_offset)
+def aborted_index_is_lost_at_restart(recover: Any, self: PartitionLog, *arguments: Any) -> None:
+    recover(self, *arguments)
     self._producers.aborted.clear()
 
 
 @replaces(PartitionLog, "recover")
-def open_transactions_are_lost_at_restart(recover: Any, self: PartitionLog, start_offset: int) -> None:
-    recover(self, start_offset)
+def open_transactions_are_lost_at_restart(recover: Any, self: PartitionLog, *arguments: Any) -> None:
+    recover(self, *arguments)
     producers = self._producers
     for producer_id, producer in producers._open.items():
         producer.first_offset = -1
@@ -235,8 +235,8 @@ def time_outs_are_carried_out_on_demand(patch: Patch) -> None:
 
 
 @replaces(PartitionLog, "recover")
-def restart_forgets_the_last_record(recover: Any, self: PartitionLog, start_offset: int) -> None:
-    recover(self, start_offset)
+def restart_forgets_the_last_record(recover: Any, self: PartitionLog, *arguments: Any) -> None:
+    recover(self, *arguments)
     self.end_offset = max(self.end_offset - 1, self.start_offset)
 
 
