@@ -4,7 +4,6 @@ same requests is compared in tests/interop (exchanges/streams_groups.py)."""
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -43,50 +42,6 @@ def test_a_task_is_given_up_before_another_gets_it(script: StreamsScript) -> Non
     script.follow()
     assert len(script.active("a")) == len(script.active("b")) == 3
     assert sorted(script.active("a") + script.active("b")) == ALL
-
-
-def test_a_task_is_active_once_whatever_happens() -> None:
-    for seed in range(25):
-        random = Random(seed)
-        standbys = random.randint(0, 2)
-        script = StreamsScript(GroupConfig(**NO_WAIT, streams_num_standby_replicas=standbys))
-        script.start("m0")
-        for number in range(1, 60):
-            live = [*script.group.members]
-            chosen = random.choice(live or ["m0"])
-            if not live or (random.random() < 0.15 and len(live) < 6):
-                script.enter(f"m{number}", process_id=f"p{number % 3}")
-            elif random.random() < 0.1:
-                script.beat(chosen, -1)
-            elif random.random() < 0.05:
-                script = script.restarted()
-            else:
-                member = script.group.members[chosen]
-                owned = replace_some(random, member.assigned, member.revoking)
-                script.beat(chosen, member.epoch, owned=owned)
-            check_owners(script)
-        if script.group.members:
-            script.follow()
-            assert sorted(task for name in script.group.members for task in script.active(name)) == ALL
-
-
-def replace_some(random: Random, assigned: HeldTasks, revoking: HeldTasks) -> HeldTasks | None:
-    """What a member says that it holds: what it was given, also what it has to give up, or nothing of this."""
-    if random.random() < 0.3:
-        return None
-    if random.random() < 0.3:
-        return assigned._replace(active={**assigned.active, **revoking.active})
-    return assigned
-
-
-def check_owners(script: StreamsScript) -> None:
-    """Each task is active in one member at most, and in a process once, counting what is still to be given up."""
-    owners = [
-        (task, member.member_id)
-        for member in script.group.members.values()
-        for task in {*member.assigned.active, *member.revoking.active}
-    ]
-    assert len(dict(owners)) == len(owners), "two members run one task"
 
 
 def test_standbys_are_in_other_processes() -> None:
