@@ -1,5 +1,5 @@
-"""Apache Kafka 4.4 and our coordinator write the same records of groups of KIP-848 and of share groups, in the same
-order, and ours goes on with Kafka's log.
+"""Apache Kafka 4.4 and our coordinator write the same records of groups of KIP-848, of share groups and of streams
+groups, in the same order, and ours goes on with Kafka's log.
 
 The logs are those that the scripts of `exchanges` left behind on either side. consumer_group_record_differences.toml
 lists the groups whose records differ, with the reason; a line that no group needs fails as well.
@@ -105,7 +105,8 @@ def story(paths: Sequence[Path], topics: Topics) -> dict[str, list[str]]:
         if value is not None:
             _without_what_differs_anyway(value, names)
             if "MetadataHash" in value:
-                value["MetadataHash"] = hashes.get(value["MetadataHash"], value["MetadataHash"])
+                unknown = "with internal topics" if record.kind == "StreamsGroupMetadata" else value["MetadataHash"]
+                value["MetadataHash"] = hashes.get(value["MetadataHash"], unknown)
         text = f"v{record.value_version} {json.dumps(key, default=str)} {json.dumps(value, default=str)}"
         kind = f"{record.kind}{' removed' if value is None else ''}"
         line = UUID.sub(lambda found: names.get(found[0], found[0]), text)
@@ -147,7 +148,7 @@ def _without_what_differs_anyway(value: dict[str, Any], names: Mapping[str, str]
 def differing(played: Played) -> dict[str, str]:
     """The groups whose records differ, with the first record that does."""
     found = {}
-    for settings in "consumer", "consumer-small", "share":
+    for settings in "consumer", "consumer-small", "share", "streams", "streams-small":
         logs, folder = played.kafka_logs[settings], played.our_folders[settings]
         kafka = story(logs, kafkas_topics(logs[0].parent.parent))
         ours = story(sorted((folder / "__consumer_offsets-0").glob("*.log")), our_topics(folder))
