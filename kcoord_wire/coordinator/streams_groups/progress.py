@@ -213,7 +213,11 @@ class StreamsProgress(Epochs[StreamsGroup, StreamsMember]):
 
     def assignment_configs(self, group: StreamsGroup) -> dict[str, str]:
         """Return the settings that an assignment depends on, as the log has them."""
-        return {STANDBYS: str(self.standbys(group))}
+        found = {STANDBYS: str(self.standbys(group))}
+        tags = [tag.strip() for tag in self._configs_of(group.group_id).get(f"streams.{TAGS}", "").split(",")]
+        if any(tags):
+            found[TAGS] = ",".join(tags)
+        return found
 
     def session_timeout(self, group: StreamsGroup, member: StreamsMember) -> int:
         """See `Epochs`."""

@@ -168,6 +168,7 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "share.auto.offset.reset": "where the first reader begins: earliest, latest, or by_duration:PnDTnHnMn.nS",
         "share.isolation.level": "whether records of open and aborted transactions are left out: read_committed",
         "share.renew.acknowledge.enable": "whether a member may renew the lock of a record (KIP-1222)",
+        "streams.rack.aware.assignment.tags": "keys of the client tags that members of a streams group must have",
         **{name.removeprefix("group."): text for name, text in texts_of(GroupConfig).items() if name in OF_EACH_GROUP},
     }
 )
@@ -181,10 +182,11 @@ _OF_GROUPS: Final = {
     "share.auto.offset.reset": Config(Kind.STRING, "latest", form=re.compile(rf"earliest|latest|{DURATION.pattern}")),
     "share.isolation.level": Config(Kind.STRING, "read_uncommitted", choices=("read_committed", "read_uncommitted")),
     "share.renew.acknowledge.enable": Config(Kind.BOOLEAN, "true"),
+    "streams.rack.aware.assignment.tags": Config(Kind.LIST, ""),
 }
 
 GROUP_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(dict(sorted(_OF_GROUPS.items())))
-"""Likewise, of groups (KIP-848, KIP-932)."""
+"""Likewise, of groups (KIP-848, KIP-932, KIP-1071)."""
 
 BROKER_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
     {

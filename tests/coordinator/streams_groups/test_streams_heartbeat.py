@@ -171,6 +171,16 @@ def test_a_shutdown_is_told_to_all(script: StreamsScript) -> None:
     assert script.statuses(answer) == [Status.SHUTDOWN_APPLICATION]
 
 
+def test_members_are_told_which_tags_they_lack(script: StreamsScript) -> None:
+    tag = m.StreamsGroupHeartbeatRequestKeyValue(key="zone", value="z")
+    script.start("a", client_tags=[tag])
+    script.group_configs["g"] = {"streams.rack.aware.assignment.tags": "zone,rack"}
+    (status,) = script.beat("a", script.group.members["a"].epoch).status or ()
+    assert status.status_code == Status.MISSING_CLIENT_TAGS
+    assert "[rack]" in status.status_detail
+    assert script.beat("a", script.group.members["a"].epoch, version=0).status == []
+
+
 def test_addresses_come_with_the_partitions_behind_them(script: StreamsScript) -> None:
     script.start("a", user_endpoint=m.StreamsGroupHeartbeatRequestEndpoint(host="host", port=9))
     answer = script.beat("a", script.group.members["a"].epoch, endpoint_information_epoch=-1)

@@ -47,8 +47,8 @@ SETTINGS: Final = {
     "streams": _STREAMS,
     "streams-small": {
         **_STREAMS,
-        "group.streams.initial.rebalance.delay.ms": "500",
-        "group.streams.session.timeout.ms": "1000",
+        "group.streams.initial.rebalance.delay.ms": "4000",
+        "group.streams.session.timeout.ms": "6000",
         "group.streams.heartbeat.interval.ms": "300",
         "group.streams.max.size": "2",
     },

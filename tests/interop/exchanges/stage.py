@@ -67,6 +67,7 @@ _MAKES_IDS: Final = ("CreateTopics", "DeleteTopics", "DescribeTopicPartitions", 
 _SHARE_APIS: Final = ("ShareGroupHeartbeat", "ShareGroupDescribe")
 _UNORDERED: Final = {
     "Members": ("JoinGroup", "DescribeGroups", "ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe"),
+    "ClientTags": ("StreamsGroupDescribe",),
     "Groups": ("ListGroups",),
     "Configs": ("DescribeConfigs",),
     "Responses": ("DeleteTopics", "ShareFetch"),

@@ -16,6 +16,15 @@ NOT_FOUND, WRONG = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STREAMS_INVALID_TOPOL
 FAILS = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+def configure(stage: Stage, name: str, value: str) -> None:
+    """Give the script's group a config."""
+    config = kw.IncrementalAlterConfigsRequestAlterableConfig(name=name, config_operation=0, value=value)
+    resource = kw.IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=32, resource_name=stage.group, configs=[config]
+    )
+    stage.connect("admin").call(kw.IncrementalAlterConfigsRequest(resources=[resource]), 1)
+
+
 @script(settings="streams", versions=(0, 1))
 def streams_alone(stage: Stage, version: int) -> None:
     """One member's whole life, and the group at each step of it."""
@@ -103,19 +112,12 @@ def streams_share_out(stage: Stage) -> None:
 @script(settings="streams")
 def streams_have_standbys(stage: Stage) -> None:
     """Standbys come with the group's config; a member that leaves has its active tasks go where their standbys are."""
-    admin = stage.connect("admin")
     a, b = runners(stage, "a", "b", subtopologies=counting(stage.group))
     a.starts()
     b.joins()
     for member in (a, b, a, b, a, b):
         member.reports()
-    config = kw.IncrementalAlterConfigsRequestAlterableConfig(
-        name="streams.num.standby.replicas", config_operation=0, value="1"
-    )
-    resource = kw.IncrementalAlterConfigsRequestAlterConfigsResource(
-        resource_type=32, resource_name=stage.group, configs=[config]
-    )
-    admin.call(kw.IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    configure(stage, "streams.num.standby.replicas", "1")
     stage.eventually(a.reports, lambda answer: bool(a.given["standby"]))
     for member in (b, a, b, a, b):
         member.reports()
@@ -124,6 +126,17 @@ def streams_have_standbys(stage: Stage) -> None:
     for _ in range(3):
         b.reports()
     shown(stage)
+
+
+@script(settings="streams", versions=(0, 1))
+def streams_want_tags(stage: Stage, version: int) -> None:
+    """A member is told which tags it lacks of those that the group's config names, from v1 on."""
+    a = Runner(stage, "a", tags={"zone": "z1", "cluster": "c1"}, version=version)
+    a.joins()
+    a.reports()
+    configure(stage, "streams.rack.aware.assignment.tags", "zone, rack,room")
+    stage.eventually(a.reports, lambda answer: bool(answer.status) or a.epoch > 2)
+    shown(stage, version)
 
 
 @script(settings="streams")
