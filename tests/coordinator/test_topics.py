@@ -93,7 +93,7 @@ def test_api_versions(version: int, sasl: bool) -> None:
     }.items() <= served.items()
     supported = [(item.name, item.min_version, item.max_version) for item in response.supported_features]
     finalized = [(item.name, item.min_version_level, item.max_version_level) for item in response.finalized_features]
-    levels = [("group.version", 1), ("share.version", 1), ("transaction.version", 2)]
+    levels = [("group.version", 1), ("share.version", 1), ("streams.version", 1), ("transaction.version", 2)]
     assert supported == ([(name, 0, level) for name, level in levels] if version >= 4 else [])  # v3 has none from 0 on
     assert finalized == ([(name, level, level) for name, level in levels] if version >= 3 else [])
 

@@ -758,6 +758,16 @@ _ROWS: Final = (
         names="topics",
         has_blobs=True,
     ),
+    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, range(2), beside=_TEXT, needs=(_READ_GROUP,), **_OF_MEMBER),
+    Api(
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        range(2),
+        parts="group_ids=groups",
+        batch_from=0,
+        coordinator=Kind.GROUP,
+        each=_DESCRIBE_GROUP,
+        names="group_ids",
+    ),
     Api(
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         range(2),
@@ -789,16 +799,6 @@ _ROWS: Final = (
         each=_READ_TOPIC,
         names="topics",
         **_OF_MEMBER,
-    ),
-    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, range(2), beside=_TEXT, needs=(_READ_GROUP,), **_OF_MEMBER),
-    Api(
-        ApiKey.STREAMS_GROUP_DESCRIBE,
-        range(2),
-        parts="group_ids=groups",
-        batch_from=0,
-        coordinator=Kind.GROUP,
-        each=_DESCRIBE_GROUP,
-        names="group_ids",
     ),
     Api(
         ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
