@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.coordinator import Coordinator
@@ -279,3 +281,34 @@ def test_produce_and_fetch_are_refused_elsewhere(coordinator: StartCoordinator) 
         asked = kw.ListOffsetsRequestListOffsetsTopic(name="orders", partitions=[part])
         answer = wire.call(kw.ListOffsetsRequest(topics=[asked]), 7)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def elected(c: Coordinator, at: int, election: int, *indexes: int) -> list[int]:
+    """The outcomes of an election of partitions of orders."""
+    part = kw.ElectLeadersRequestTopicPartitions(topic="orders", partitions=list(indexes))
+    with Wire(c.addresses[at]) as wire:
+        answer = wire.call(kw.ElectLeadersRequest(election_type=election, topic_partitions=[part], timeout_ms=1_000), 2)
+    return [each.error_code for each in answer.replica_election_results[0].partition_result]
+
+
+def test_there_is_no_leader_to_elect(coordinator: StartCoordinator) -> None:
+    """What could be elected is by itself; a stopped broker cannot be."""
+    c = coordinator(brokers=3)
+    preferred = c.leader_of("orders", 0)
+    other = (preferred + 1) % 3
+    not_needed, unknown = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert elected(c, other, 0, 0, 99) == [not_needed, unknown]
+    c.stop_broker(preferred)
+    assert elected(c, other, 0, 0) == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    assert elected(c, other, 1, 0) == [not_needed]
+    c.restart_broker(preferred)
+    assert (elected(c, other, 0, 0), c.leader_of("orders", 0)) == ([not_needed], preferred)
+
+
+def test_an_admin_client_asks_for_elections(coordinator: StartCoordinator) -> None:
+    admin = AdminClient({"bootstrap.servers": coordinator(brokers=2).address})
+    wanted = [TopicPartition("orders", 0), TopicPartition("nope", 0)]
+    outcome = admin.elect_leaders(ElectionType.PREFERRED, wanted).result(30)
+    codes = {(each.topic, each.partition): error.code() for each, error in outcome.items()}
+    assert codes == {("orders", 0): ErrorCode.ELECTION_NOT_NEEDED, ("nope", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert admin.elect_leaders(ElectionType.UNCLEAN, None).result(30) == {}  # of all, what needs none is left out

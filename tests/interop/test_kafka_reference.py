@@ -176,12 +176,14 @@ REFERENCES = (
             "DeleteAcls": range(1, 4),
             "AlterUserScramCredentials": range(1),
             "DescribeUserScramCredentials": range(1),
+            "ElectLeaders": range(3),
             "AlterClientQuotas": range(2),
             "DescribeClientQuotas": range(2),
         },
         # what AdminClients can cause where there is an authorizer
         """UNKNOWN_SERVER_ERROR INVALID_REQUEST UNSUPPORTED_SASL_MECHANISM UNSUPPORTED_VERSION RESOURCE_NOT_FOUND
-        DUPLICATE_RESOURCE UNACCEPTABLE_CREDENTIAL""",
+        DUPLICATE_RESOURCE UNACCEPTABLE_CREDENTIAL
+        ELECTION_NOT_NEEDED UNKNOWN_TOPIC_OR_PARTITION""",
     ),
 )
 

@@ -592,6 +592,7 @@ _ROWS: Final = (
         each=(Kind.GROUP, Operation.DELETE),
         names="groups_names",
     ),
+    Api(ApiKey.ELECT_LEADERS, range(3), needs=(_ALTER_CLUSTER,), names="topic_partitions"),
     Api(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         range(2),

@@ -1,5 +1,5 @@
 """What AdminClients ask of topics (CreateTopics, DeleteTopics, CreatePartitions) and of partitions (DeleteRecords,
-DescribeProducers, DescribeLogDirs).
+DescribeProducers, ElectLeaders, DescribeLogDirs).
 
 Laws:
 
@@ -23,7 +23,7 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, Refused, paired_partitions, refusal, refused_in
-from kcoord_wire.coordinator.core.brokers import EVERYWHERE, Placement, is_topic_name
+from kcoord_wire.coordinator.core.brokers import EVERYWHERE, NO_LEADER, Placement, is_topic_name
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import (
@@ -44,6 +44,8 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 _LONGEST_NAME: Final = 249
 _DEFAULT: Final = -1  # partitions or replicas that the broker chooses
 _LOG_DIR: Final = "/kcoord"  # whatever the disk is, a client cannot look at it
+_PREFERRED: Final = 0
+_ELECTIONS: Final = (_PREFERRED, 1)  # and unclean ones
 _TO_THE_END: Final = -1  # the offset with which DeleteRecords asks for all records to go
 
 
@@ -362,6 +364,47 @@ class Administration:
                     ]
             response.topics.append(m.DescribeProducersResponseTopicResponse(name=name, partitions=answers))
         return response
+
+    # ---- ElectLeaders
+
+    def elect_leaders(self, request: Request) -> m.ElectLeadersResponse:
+        """Answer ElectLeaders (KIP-183, KIP-460): there is nothing to elect, since a partition is led by the first of
+        its replicas that runs at any time; what Kafka would have elected otherwise is refused with its reason."""
+        asked: m.ElectLeadersRequest = request.message
+        if asked.election_type not in _ELECTIONS:
+            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+        wanted: dict[str, dict[int, None]] = {}
+        for part in asked.topic_partitions or ():
+            wanted.setdefault(part.topic, {}).update(dict.fromkeys(part.partitions))
+        if asked.topic_partitions is None:
+            every = (*self._catalog, *self._catalog.internal())
+            wanted = {topic.name: dict.fromkeys(range(len(topic.logs))) for topic in every}
+        is_for_all = asked.topic_partitions is None  # then what needs no election is left out
+        results = []
+        for name, indexes in wanted.items():
+            answers = [
+                m.ElectLeadersResponsePartitionResult(
+                    partition_id=index, error_code=refused.error, error_message=refused.detail
+                )
+                for index in indexes
+                for refused in (self._not_elected(name, index, asked.election_type),)
+                if not (is_for_all and refused.error == ErrorCode.ELECTION_NOT_NEEDED)
+            ]
+            results.append(m.ElectLeadersResponseReplicaElectionResult(topic=name, partition_result=answers))
+        return m.ElectLeadersResponse(replica_election_results=results)
+
+    def _not_elected(self, name: str, index: int, election: int) -> Refused:
+        topic = self._catalog.named(name)
+        if topic is None:
+            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+        if not 0 <= index < len(topic.logs):
+            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+        leader = topic.leaders.of[index]
+        if leader == (topic.leaders.replicas(index)[0] if election == _PREFERRED else leader) != NO_LEADER:
+            return Refused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+        if election == _PREFERRED:
+            return Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+        return Refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
 
     # ---- DescribeLogDirs
 

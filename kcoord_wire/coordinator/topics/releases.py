@@ -67,6 +67,7 @@ _CHANGES: Final[Mapping[ApiKey, str]] = {
     ApiKey.SASL_AUTHENTICATE: "1.0:0-0 2.2:0-1 2.5:0-2",
     ApiKey.CREATE_PARTITIONS: "1.0:0-0 2.0:0-1 2.5:0-2 2.7:0-3",
     ApiKey.DELETE_GROUPS: "1.1:0-0 2.0:0-1 2.4:0-2 4.4:0-3",
+    ApiKey.ELECT_LEADERS: "2.2:0-0 2.4:0-2",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "2.3:0-0 2.4:0-1",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "2.4:0-0",
     ApiKey.OFFSET_DELETE: "2.4:0-0",

@@ -160,6 +160,7 @@ class Topics:
             m.DescribeTopicPartitionsRequest: self.cluster.describe_partitions,
             m.DeleteRecordsRequest: self._administration.delete_records,
             m.DescribeProducersRequest: self._administration.describe_producers,
+            m.ElectLeadersRequest: self._administration.elect_leaders,
             m.DescribeLogDirsRequest: self._administration.describe_log_dirs,
             m.ListPartitionReassignmentsRequest: lambda _: m.ListPartitionReassignmentsResponse(error_message=None),
             m.CreateTopicsRequest: self._administration.create_topics,

@@ -326,3 +326,25 @@ def compacted_topics_are_read(stage: Stage) -> None:
         part = kw.ListOffsetsRequestListOffsetsPartition(timestamp=at)
         named = [kw.ListOffsetsRequestListOffsetsTopic(name=topic, partitions=[part])]
         a.call(kw.ListOffsetsRequest(replica_id=-1, topics=named), 7)
+
+
+# ---- elections
+
+
+@script(settings="applications", versions=(0, 1, 2))
+def leaders_are_elected(stage: Stage, version: int) -> None:
+    """Where all lead that should: nothing is needed, whatever is asked for."""
+    a = stage.connect("a")
+
+    def elect(parts: dict[str, list[int]], election: int = 0, error: E | None = None) -> None:
+        part = kw.ElectLeadersRequestTopicPartitions
+        wanted = [part(topic=name, partitions=numbers) for name, numbers in parts.items()]
+        request = kw.ElectLeadersRequest(topic_partitions=wanted, timeout_ms=10_000, election_type=election)
+        a.call(request, version, error)
+
+    elect({})
+    elect({"orders": [0, 1]}, error=E.ELECTION_NOT_NEEDED)
+    elect({"orders": [9]}, error=E.UNKNOWN_TOPIC_OR_PARTITION)
+    elect({"nope": [0]}, error=E.UNKNOWN_TOPIC_OR_PARTITION)
+    if version:
+        elect({"orders": [0], "payments": [2]}, 1, error=E.ELECTION_NOT_NEEDED)

@@ -82,6 +82,8 @@ _UNORDERED: Final = {
     "Acls": ("DescribeAcls",),
     "MatchingAcls": ("DeleteAcls",),
     "Results": ("CreatePartitions", "AlterUserScramCredentials", "DescribeUserScramCredentials"),
+    "ReplicaElectionResults": ("ElectLeaders",),
+    "PartitionResult": ("ElectLeaders",),
     "CredentialInfos": ("DescribeUserScramCredentials",),
     "Entries": ("AlterClientQuotas", "DescribeClientQuotas"),
     "Values": ("DescribeClientQuotas",),
