@@ -410,6 +410,21 @@ _DESCRIBE_TRANSACTION: Final = (Kind.TRANSACTION, Operation.DESCRIBE)
 _DESCRIBE_CLUSTER: Final = (Kind.CLUSTER, Operation.DESCRIBE)
 _ALTER_CLUSTER: Final = (Kind.CLUSTER, Operation.ALTER)
 _OF_MEMBER: Final[dict[str, Any]] = {"group": "group_id", "coordinator": Kind.GROUP}
+_OF_GROUPS: Final[dict[str, Any]] = {
+    "parts": "group_ids=groups",
+    "batch_from": 0,
+    "coordinator": Kind.GROUP,
+    "each": _DESCRIBE_GROUP,
+    "names": "group_ids",
+}
+_OF_SHARE_STATE: Final[dict[str, Any]] = {
+    "parts": "topics=results.partitions",
+    "beside": _TEXT,
+    "group": "group_id",
+    "needs": (_ALTER_CLUSTER,),
+    "names": "topics",
+    "has_blobs": True,
+}
 _OF_PRODUCER: Final[dict[str, Any]] = {"transaction": "transactional_id", "coordinator": Kind.TRANSACTION}
 
 
@@ -660,15 +675,7 @@ _ROWS: Final = (
         names="subscribed_topic_names",
         **_OF_MEMBER,
     ),
-    Api(
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-        range(2),
-        parts="group_ids=groups",
-        batch_from=0,
-        coordinator=Kind.GROUP,
-        each=_DESCRIBE_GROUP,
-        names="group_ids",
-    ),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(2), **_OF_GROUPS),
     Api(ApiKey.LIST_CONFIG_RESOURCES, range(2), needs=((Kind.CLUSTER, Operation.DESCRIBE_CONFIGS),)),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, range(1), parts="topics", each=_DESCRIBE_TOPIC, names="topics"),
     Api(
@@ -679,15 +686,7 @@ _ROWS: Final = (
         names="subscribed_topic_names",
         **_OF_MEMBER,
     ),
-    Api(
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        range(1, 2),
-        parts="group_ids=groups",
-        batch_from=0,
-        coordinator=Kind.GROUP,
-        each=_DESCRIBE_GROUP,
-        names="group_ids",
-    ),
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, range(1, 2), **_OF_GROUPS),
     Api(
         ApiKey.SHARE_FETCH,
         range(1, 3),
@@ -709,66 +708,13 @@ _ROWS: Final = (
         each=_READ_TOPIC,
         has_blobs=True,
     ),
-    Api(
-        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-        range(1),
-        parts="topics=results.partitions",
-        beside=_TEXT,
-        group="group_id",
-        needs=(_ALTER_CLUSTER,),
-        names="topics",
-        has_blobs=True,
-    ),
-    Api(
-        ApiKey.READ_SHARE_GROUP_STATE,
-        range(1),
-        parts="topics=results.partitions",
-        beside=_TEXT,
-        group="group_id",
-        needs=(_ALTER_CLUSTER,),
-        names="topics",
-        has_blobs=True,
-    ),
-    Api(
-        ApiKey.WRITE_SHARE_GROUP_STATE,
-        range(2),
-        parts="topics=results.partitions",
-        beside=_TEXT,
-        group="group_id",
-        needs=(_ALTER_CLUSTER,),
-        names="topics",
-        has_blobs=True,
-    ),
-    Api(
-        ApiKey.DELETE_SHARE_GROUP_STATE,
-        range(1),
-        parts="topics=results.partitions",
-        beside=_TEXT,
-        group="group_id",
-        needs=(_ALTER_CLUSTER,),
-        names="topics",
-        has_blobs=True,
-    ),
-    Api(
-        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-        range(2),
-        parts="topics=results.partitions",
-        beside=_TEXT,
-        group="group_id",
-        needs=(_ALTER_CLUSTER,),
-        names="topics",
-        has_blobs=True,
-    ),
+    Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, range(1), **_OF_SHARE_STATE),
+    Api(ApiKey.READ_SHARE_GROUP_STATE, range(1), **_OF_SHARE_STATE),
+    Api(ApiKey.WRITE_SHARE_GROUP_STATE, range(2), **_OF_SHARE_STATE),
+    Api(ApiKey.DELETE_SHARE_GROUP_STATE, range(1), **_OF_SHARE_STATE),
+    Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, range(2), **_OF_SHARE_STATE),
     Api(ApiKey.STREAMS_GROUP_HEARTBEAT, range(2), beside=_TEXT, needs=(_READ_GROUP,), **_OF_MEMBER),
-    Api(
-        ApiKey.STREAMS_GROUP_DESCRIBE,
-        range(2),
-        parts="group_ids=groups",
-        batch_from=0,
-        coordinator=Kind.GROUP,
-        each=_DESCRIBE_GROUP,
-        names="group_ids",
-    ),
+    Api(ApiKey.STREAMS_GROUP_DESCRIBE, range(2), **_OF_GROUPS),
     Api(
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         range(2),
