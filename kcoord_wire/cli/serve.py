@@ -29,6 +29,7 @@ from kcoord_wire.cli.options import (
     UsageError,
     parse_setting,
     topics_of,
+    whole,
 )
 from kcoord_wire.cli.process import (
     JsonLines,
@@ -136,6 +137,9 @@ class Serve(Command):
     brokers: Annotated[
         Positive, Option("brokers, each with a port of its own: --port and those that follow it", "NUMBER")
     ] = 1
+    node_id: Annotated[
+        Annotated[int, whole(0)], Option("of the first broker (node.id); the others have those that follow it", "N")
+    ] = 0
     advertise: Annotated[
         Endpoint | None,
         Option(
@@ -233,6 +237,7 @@ class Serve(Command):
             host=self.host,
             port=self.port,
             brokers=self.brokers,
+            node_id=self.node_id,
             data_dir=self.data_dir,
             limits=PeerLimits() if self.max_input is None else PeerLimits(max_input_held=self.max_input),
             topic_limits=TopicLimits(retention_bytes=self.retention_bytes),

@@ -187,12 +187,12 @@ def _number(text: str, what: str) -> int:
 
 
 def _brokers(c: Coordinator) -> list[Broker]:
-    return [Broker(node, state) for node, state in enumerate(c.brokers)]
+    return [Broker(node, state) for node, state in zip(c.node_ids, c.brokers, strict=True)]
 
 
 def _broker(c: Coordinator, node: str) -> int:
     number = _number(node, "broker")
-    if number >= len(c.brokers):
+    if number not in c.node_ids:
         raise KeyError(f"no broker {node}")
     return number
 

@@ -244,13 +244,13 @@ def event_of(changes: Changes, coordinator: Coordinator, *, is_first: bool) -> d
 
     :param is_first: it has all groups, not those alone that have changed
     """
-    brokers = zip(changes.brokers, coordinator.addresses, strict=True)
+    brokers = zip(coordinator.node_ids, changes.brokers, coordinator.addresses, strict=True)
     partitions = len(changes.leaders)
     return {
         "now": time.time_ns() // 1_000_000,
         "address": coordinator.address,
         "is_first": is_first,
-        "brokers": [{"node": node, "state": state, "address": at} for node, (state, at) in enumerate(brokers)],
+        "brokers": [{"node": node, "state": state, "address": at} for node, state, at in brokers],
         "leaders": changes.leaders,
         "groups": [
             {**_shown_group(group), "partition": partition_of(group.group_id, partitions)} for group in changes.groups

@@ -28,7 +28,7 @@ from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.core.brokers import Brokers
-from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
+from kcoord_wire.coordinator.core.config import MAX_NODE_ID, Endpoint, GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.log.batches import OFFSETS_FOLDER, SHARES, SHARES_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
 from kcoord_wire.coordinator.log.store import Store
@@ -65,7 +65,8 @@ class Coordinator(Inspection, Service):
         partitions that are missing
     :param host: the address to listen on
     :param port: the first broker's; the others have those that follow it. 0 takes free ones
-    :param brokers: how many there are, each with a port of its own; node ids count from 0
+    :param brokers: how many there are, each with a port of its own
+    :param node_id: the first broker's (``node.id``); the others have those that follow it
     :param data_dir: the folder for groups, offsets, topics and records; None keeps them in memory, so a restart begins
         without any
     :param config: the settings of a Kafka broker that concern groups, also by Kafka's names; Kafka's defaults
@@ -82,7 +83,8 @@ class Coordinator(Inspection, Service):
     :param topic_limits: what topics may cost, as how many bytes of records are kept
     :ivar host: as given
     :ivar port: the first broker's, once it has started
-    :ivar ports: of all brokers, by node id, once it has started
+    :ivar ports: of all brokers, in the order of `node_ids`, once it has started
+    :ivar node_ids: of all brokers
     :ivar metrics_port: likewise
     :raises ValueError: a topic's name or number of partitions is not allowed, or there would be no broker, or too many,
         or the release is unknown
@@ -96,6 +98,7 @@ class Coordinator(Inspection, Service):
         host: str = "127.0.0.1",
         port: int = 0,
         brokers: int = 1,
+        node_id: int = 0,
         data_dir: Path | str | None = None,
         config: GroupConfig | Mapping[str, str | int] | None = None,
         faults: Faults | None = None,
@@ -126,20 +129,18 @@ class Coordinator(Inspection, Service):
         ):  # checked here: otherwise the first client's request would fail, in another thread
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
-        if type(brokers) is not int or not 1 <= brokers <= MOST_BROKERS:
-            raise ValueError(f"there can be 1 to {MOST_BROKERS} brokers, not {brokers!r}")
-        if max(port, 0 if advertise is None else advertise[1]) + brokers - 1 > _LAST_PORT:
-            raise ValueError(f"{brokers} brokers need as many ports in sequence, up to {_LAST_PORT}")
+        _check_brokers(brokers, node_id, max(port, 0 if advertise is None else advertise[1]))
         super().__init__()
         self.host: str = host
         self.port: int = port
         self.ports: list[int] = []
+        self.node_ids: list[int] = list(range(node_id, node_id + brokers))
         self._data_dir = None if data_dir is None else Path(data_dir)
         self.metrics_port: int | None = metrics_port
         self._tls = tls
         self._advertise = advertise
         self._brokers = Brokers(  # endpoints are replaced once the sockets are open
-            [Endpoint(node_id, host, port) for node_id in range(brokers)],
+            [Endpoint(node, host, port) for node in self.node_ids],
             offsets_partitions=(config or GroupConfig()).offsets_topic_partitions,
         )
         self._topics = Topics(
@@ -195,7 +196,7 @@ class Coordinator(Inspection, Service):
 
     @property
     def addresses(self) -> list[str]:
-        """The address of each broker, by node id."""
+        """The address of each broker, in the order of `node_ids`."""
         return [local_address(self.host, port) for port in self.ports or [self.port]]
 
     def client_settings(self, client: str) -> dict[str, Any]:
@@ -302,9 +303,19 @@ class Coordinator(Inspection, Service):
     def _endpoints(self) -> list[Endpoint]:
         if self._advertise is not None:
             host, first = self._advertise
-            return [Endpoint(node_id, host, first + node_id) for node_id in range(len(self.ports))]
+            return [Endpoint(node, host, first + at) for at, node in enumerate(self.node_ids)]
         host = socket.gethostname() if self.host in WILDCARD_HOSTS else self.host
-        return [Endpoint(node_id, host, port) for node_id, port in enumerate(self.ports)]
+        return [Endpoint(node, host, port) for node, port in zip(self.node_ids, self.ports, strict=True)]
+
+
+def _check_brokers(count: int, node_id: int, port: int) -> None:
+    """Raise ValueError if there cannot be so many brokers, whose ids and ports begin at these."""
+    if type(count) is not int or not 1 <= count <= MOST_BROKERS:
+        raise ValueError(f"there can be 1 to {MOST_BROKERS} brokers, not {count!r}")
+    if type(node_id) is not int or not 0 <= node_id <= MAX_NODE_ID - count + 1:
+        raise ValueError(f"node ids are 0 to {MAX_NODE_ID}: those of {count} brokers cannot begin at {node_id!r}")
+    if port + count - 1 > _LAST_PORT:
+        raise ValueError(f"{count} brokers need as many ports in sequence, up to {_LAST_PORT}")
 
 
 async def _done_before(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

@@ -39,7 +39,7 @@ class Changes:
     :ivar left_out: groups that were not looked at
     :ivar rebalances: those that have ended since and are remembered, oldest first
     :ivar ended: how many have ended since the start
-    :ivar brokers: what each does, by node id
+    :ivar brokers: what each does, in the order of their node ids
     :ivar leaders: of each partition of ``__consumer_offsets``, the node that coordinates its groups; -1 if none runs
     :ivar marks: for the next look
     """
@@ -153,7 +153,7 @@ def changes(server: Server, since: Changes | None, most: int, default_assignor: 
         rebalances=list(islice(log.accounts, first_new, None)),
         ended=log.ended,
         brokers=[str(state) for state in server.states],
-        leaders=list(server.brokers.groups.of),
+        leaders=[server.brokers.node_of(leader) for leader in server.brokers.groups.of],
         marks=marks,
     )
 
@@ -205,7 +205,12 @@ def partitions_of(host: Host, name: str) -> list[PartitionDescription] | None:
                 committed[at][group_id] = each.offset
     return [
         PartitionDescription(
-            at, topic.leaders.of[at], log.start_offset, log.end_offset, log.stable_offset, committed[at]
+            at,
+            host.brokers.node_of(topic.leaders.of[at]),
+            log.start_offset,
+            log.end_offset,
+            log.stable_offset,
+            committed[at],
         )
         for at, log in enumerate(topic.logs)
     ]

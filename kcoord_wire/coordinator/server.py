@@ -68,6 +68,8 @@ class Server:
     :ivar scheduler: who goes on, and when
     :ivar listeners: of each broker; of one that is stopped, the closed one
     :ivar states: what each broker does
+
+    The methods about a broker take its node id.
     """
 
     def __init__(
@@ -163,17 +165,19 @@ class Server:
 
         :raises ValueError: there is no such broker, or it does not run
         """
-        if not self.brokers.runs(self._known(to)):
+        broker = self.brokers.with_node(to)
+        if not self.brokers.runs(broker):
             raise ValueError(f"broker {to} does not run")
-        self.brokers.groups.move(self.brokers.groups.partition_of(group_id), to)
+        self.brokers.groups.move(self.brokers.groups.partition_of(group_id), broker)
         await self._elect([self.brokers.groups])
 
-    async def stop_broker(self, broker: int) -> None:
+    async def stop_broker(self, node: int) -> None:
         """Stop a broker: what it leads moves, then its connections are closed. Nothing happens if it is stopped.
 
         :raises ValueError: there is no such broker
         """
-        if self.states[self._known(broker)] is BrokerState.STOPPED:
+        broker = self.brokers.with_node(node)
+        if self.states[broker] is BrokerState.STOPPED:
             return
         self.states[broker] = BrokerState.STOPPED
         await self._set_running(broker, False)
@@ -181,25 +185,27 @@ class Server:
         await listener.stop_accepting()
         await listener.close(STOP_GRACE_MS)
 
-    async def restart_broker(self, broker: int) -> None:
+    async def restart_broker(self, node: int) -> None:
         """Start a stopped broker again at its port; one that runs or is paused is stopped before.
 
         :raises ValueError: there is no such broker
         :raises OSError: another program has taken the port; the broker stays stopped
         """
-        await self.stop_broker(broker)
+        await self.stop_broker(node)
+        broker = self.brokers.with_node(node)
         self.listeners[broker] = listener = self._make_listener(broker)
         await listener.listen(self._host, self._ports[broker], self._tls)
         self.states[broker] = BrokerState.RUNNING
         await self._set_running(broker, True)
 
-    def pause_broker(self, broker: int, failover_ms: int | None = None) -> None:
+    def pause_broker(self, node: int, failover_ms: int | None = None) -> None:
         """Pause a running broker: its sockets stay, nothing is read or answered. Nothing happens to another one.
 
         :param failover_ms: what it leads moves to others after so long; None leaves it there
         :raises ValueError: there is no such broker
         """
-        if self.states[self._known(broker)] is not BrokerState.RUNNING:
+        broker = self.brokers.with_node(node)
+        if self.states[broker] is not BrokerState.RUNNING:
             return
         self.states[broker] = BrokerState.PAUSED
         self.listeners[broker].pause()
@@ -207,21 +213,17 @@ class Server:
             loop = asyncio.get_running_loop()
             self._failovers[broker] = loop.call_later(failover_ms / 1000, self._fail_over, broker)
 
-    async def resume_broker(self, broker: int) -> None:
+    async def resume_broker(self, node: int) -> None:
         """Let a paused broker go on. Nothing happens to one that is not paused.
 
         :raises ValueError: there is no such broker
         """
-        if self.states[self._known(broker)] is not BrokerState.PAUSED:
+        broker = self.brokers.with_node(node)
+        if self.states[broker] is not BrokerState.PAUSED:
             return
         self.states[broker] = BrokerState.RUNNING
         self.listeners[broker].resume()
         await self._set_running(broker, True)
-
-    def _known(self, broker: int) -> int:
-        if type(broker) is not int or not 0 <= broker < len(self.listeners):
-            raise ValueError(f"there is no broker {broker!r}; there are 0 to {len(self.listeners) - 1}")
-        return broker
 
     # ---- elections
 

@@ -273,7 +273,7 @@ class Inspection:
 
     @property
     def brokers(self) -> list[str]:
-        """What each broker does, by node id: ``running``, ``paused`` or ``stopped``."""
+        """What each broker does, in the order of `Coordinator.node_ids`: ``running``, ``paused`` or ``stopped``."""
         return self._call(lambda server: [str(state) for state in server.states])
 
     def coordinator_of(self, group: str) -> int:
@@ -286,10 +286,14 @@ class Inspection:
 
         :raises KeyError: the topic or the partition does not exist
         """
-        found = self._call(lambda server: server.host.topics.catalog.named(topic))
-        if found is None or not 0 <= partition < len(found.leaders.of):
-            raise KeyError(f"{topic}-{partition}")
-        return found.leaders.of[partition]
+
+        def look(server: Server) -> int:
+            found = server.host.topics.catalog.named(topic)
+            if found is None or not 0 <= partition < len(found.leaders.of):
+                raise KeyError(f"{topic}-{partition}")
+            return server.brokers.node_of(found.leaders.of[partition])
+
+        return self._call(look)
 
     def move_coordinator(self, group: str, to: int) -> None:
         """Let a broker coordinate a group from now on, with all groups of the same partition of

@@ -136,7 +136,7 @@ def test_transactions(c: Coordinator, control: ControlServer) -> None:
 
 
 def test_brokers(coordinator: StartCoordinator) -> None:
-    with ControlServer(coordinator(brokers=3)) as control:
+    with ControlServer(coordinator(brokers=3, node_id=7)) as control:
 
         def steer(what: str, node: int) -> list[str]:
             answer = checked(control, "POST", f"/brokers/{node}/{what}", template=f"/brokers/{{node}}/{what}")
@@ -144,17 +144,18 @@ def test_brokers(coordinator: StartCoordinator) -> None:
 
         path, template = "/groups/billing/coordinator", "/groups/{group}/coordinator"
         first = checked(control, "GET", path, template=template)["node"]
-        assert checked(control, "POST", path, {"to": (first + 1) % 3}, template)["node"] == (first + 1) % 3
-        assert steer("stop", 1) == ["running", "stopped", "running"]
-        assert steer("pause", 2) == ["running", "stopped", "paused"]
-        assert steer("resume", 2) == ["running", "stopped", "running"]
-        assert steer("restart", 1) == ["running"] * 3
-        assert [broker["node"] for broker in checked(control, "GET", "/brokers")] == [0, 1, 2]
-        for node in ("3", "x", "-1", "9" * 5000):
+        assert checked(control, "POST", path, {"to": 7 + (first - 6) % 3}, template)["node"] == 7 + (first - 6) % 3
+        assert steer("stop", 8) == ["running", "stopped", "running"]
+        assert steer("pause", 9) == ["running", "stopped", "paused"]
+        assert steer("resume", 9) == ["running", "stopped", "running"]
+        assert steer("restart", 8) == ["running"] * 3
+        assert [broker["node"] for broker in checked(control, "GET", "/brokers")] == [7, 8, 9]
+        assert first in (7, 8, 9)
+        for node in ("0", "10", "x", "-1", "9" * 5000):
             assert ask(control, "POST", f"/brokers/{node}/stop")[0] == 404
         assert ask(control, "POST", path, {"to": 3})[0] == 400
         for failover_ms in (-1, 600_001, 10**400):
-            assert ask(control, "POST", "/brokers/1/pause", {"failover_ms": failover_ms})[0] == 400
+            assert ask(control, "POST", "/brokers/8/pause", {"failover_ms": failover_ms})[0] == 400
 
 
 def test_the_coordinator_is_stopped(c: Coordinator, control: ControlServer) -> None:

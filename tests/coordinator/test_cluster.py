@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.coordinator import Coordinator
@@ -312,3 +312,40 @@ def test_an_admin_client_asks_for_elections(coordinator: StartCoordinator) -> No
     codes = {(each.topic, each.partition): error.code() for each, error in outcome.items()}
     assert codes == {("orders", 0): ErrorCode.ELECTION_NOT_NEEDED, ("nope", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert admin.elect_leaders(ElectionType.UNCLEAN, None).result(30) == {}  # of all, what needs none is left out
+
+
+def test_node_ids_begin_where_one_chooses(coordinator: StartCoordinator) -> None:
+    """What names a broker is its id: answers, a client's assignment, and what is asked of the coordinator."""
+    c = coordinator(brokers=3, node_id=101)
+    ids = [101, 102, 103]
+    assert c.node_ids == ids
+    admin = AdminClient({"bootstrap.servers": c.address})
+    cluster = admin.describe_cluster().result(30)
+    assert {node.id: f"{node.host}:{node.port}" for node in cluster.nodes} == dict(zip(ids, c.addresses, strict=True))
+    assert cluster.controller.id == 101
+    created(c, "placed", on=([103, 101],))
+    assert grown(c, "placed", 2, [102, 103]) == (0, None)
+    assert placed(c, "placed") == [(0, 103, [103, 101], [103, 101], []), (0, 102, [102, 103], [102, 103], [])]
+    assert [c.leader_of("placed", at) for at in range(2)] == [103, 102]
+    assert [each.leader for each in c.partitions("placed")] == [103, 102]
+    for node in ids:
+        asked = ConfigResource(ConfigResource.Type.BROKER, str(node))
+        (configs,) = admin.describe_configs([asked]).values()
+        assert configs.result(30)["node.id"].value == str(node)
+    c.stop_broker(103)
+    assert c.brokers == ["running", "running", "stopped"]
+    assert [c.leader_of("placed", at) for at in range(2)] == [101, 102]
+    c.restart_broker(103)
+    c.move_coordinator("g", 103)
+    (group,) = admin.describe_consumer_groups(["g"]).values()
+    assert (c.coordinator_of("g"), group.result(30).coordinator.id) == (103, 103)
+    assert set(c.changes().leaders) == set(ids)
+    for unknown in (0, 1, 100, 104):
+        with pytest.raises(ValueError, match="there are 101 to 103"):
+            c.pause_broker(unknown)
+
+
+@pytest.mark.parametrize("node_id", [-1, 2**31 - 1, "1"])
+def test_wrong_node_ids_are_refused(node_id: object) -> None:
+    with pytest.raises(ValueError, match="node ids are 0 to 2147483647"):
+        Coordinator(brokers=2, node_id=node_id)  # type: ignore[arg-type]

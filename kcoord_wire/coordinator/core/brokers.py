@@ -171,6 +171,20 @@ class Brokers:
 
     # ---- brokers
 
+    def node_of(self, broker: int) -> int:
+        """Return the node id of a broker; -1 of `NO_LEADER`."""
+        return NO_LEADER if broker == NO_LEADER else self.endpoints[broker].node_id
+
+    def with_node(self, node_id: int) -> int:
+        """Return the broker with a node id.
+
+        :raises ValueError: there is no such broker
+        """
+        known = [endpoint.node_id for endpoint in self.endpoints]
+        if type(node_id) is not int or node_id not in known:
+            raise ValueError(f"there is no broker {node_id!r}; there are {known[0]} to {known[-1]}")
+        return known.index(node_id)
+
     @property
     def running(self) -> list[int]:
         """The brokers that run, in order; the first is the controller."""

@@ -12,6 +12,8 @@ from kcoord_wire.kernel.settings import MAX_INT32, setting, suggestion
 
 __tracebackhide__ = settings.__tracebackhide__
 
+MAX_NODE_ID: Final = MAX_INT32
+
 SERVER_ASSIGNORS: Final = ("uniform", "range")
 """The names of the server assignors, the default first (`kcoord_wire.assignors.kip848`)."""
 
@@ -59,7 +61,7 @@ class MigrationPolicy(enum.StrEnum):
 class Endpoint(NamedTuple):
     """The broker's address, as Metadata and FindCoordinator return it.
 
-    :ivar node_id: the broker's
+    :ivar node_id: the broker's, at most `MAX_NODE_ID`
     :ivar host: of its listener
     :ivar port: of its listener
     """

@@ -187,8 +187,7 @@ class Administration:
 
     def _brokers(self, node_ids: Sequence[int]) -> list[int]:
         """Return the brokers with these ids, which exist."""
-        known = self._cluster.node_ids
-        return [known.index(node_id) for node_id in node_ids]
+        return [self._cluster.brokers.with_node(node_id) for node_id in node_ids]
 
     def _check_replicas(self, broker_ids: Sequence[int], expected: int) -> None:
         """Check the brokers that a partition is assigned to; `expected` is how many those before it had."""

@@ -31,6 +31,7 @@ from kcoord_wire.coordinator.core.apis import (
     filled,
 )
 from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers, is_topic_name
+from kcoord_wire.coordinator.core.config import MAX_NODE_ID
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.topics.catalog import (
     COLLIDING,
@@ -45,7 +46,6 @@ from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
-_MAX_NODE_ID = (1 << 31) - 1
 _MISSING: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 # Bit sets of AclOperation codes: a broker without ACLs answers all that exist for the resource.
 _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -145,7 +145,7 @@ class ClusterMetadata:
             return ErrorCode.NONE
         # Java consumers give the connection to their coordinator an id of its own, counted down from the greatest.
         node_id = self.brokers.endpoints[request.broker].node_id
-        ours = (node_id, _MAX_NODE_ID - node_id)
+        ours = (node_id, MAX_NODE_ID - node_id)
         is_ours = asked.cluster_id == self.catalog.cluster_id and asked.node_id in ours
         return ErrorCode.NONE if is_ours else ErrorCode.REBOOTSTRAP_REQUIRED
 
