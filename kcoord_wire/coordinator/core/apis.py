@@ -129,6 +129,7 @@ _IDS: Final = (
     "topic_id",
     "partition",
     "partition_index",
+    "partition_id",
     "index",
     "group_id",
     "producer_id",
@@ -302,7 +303,7 @@ class Api:
     :ivar parts: the lists of which each item is answered by itself, as `BatchedApi` has paths; without any an error
         stands at the top
     :ivar top: the versions in which an error stands at the top, although there are `parts`
-    :ivar both: an error stands at the top and on each part
+    :ivar both: the versions in which an error stands at the top and on each part
     :ivar beside: fields beside an error code: a value, or a function of the part asked for, the version and the error
     :ivar group: the field that names one group
     :ivar transaction: the field that names a transactional id
@@ -321,7 +322,7 @@ class Api:
     _: KW_ONLY
     parts: str = ""
     top: range = range(0)
-    both: bool = False
+    both: range = range(0)
     beside: Mapping[str, Any] = field(default_factory=dict)
     group: str = ""
     transaction: str = ""
@@ -361,13 +362,15 @@ class Api:
         if not self.parts:
             return at_top
         first = None if self.batch_from is None else 1
-        beside = self.beside if self.both else {}
-        by_part = _maker(self.response, beside, {}, self.batches[first:], has_code=self.both)
-        by_batch = _maker(self.response, beside, {}, self.batches[:first], has_code=self.both)
+        by_part = _maker(self.response, {}, {}, self.batches[first:], has_code=False)
+        by_batch = _maker(self.response, {}, {}, self.batches[:first], has_code=False)
+        by_all = _maker(self.response, self.beside, {}, self.batches[first:], has_code=True)
 
         def refuse(request: Any, version: int, error: int) -> Any:
             if version in self.top:
                 return at_top(request, version, error)
+            if version in self.both:
+                return by_all(request, version, error)
             is_batch = self.batch_from is not None and version >= self.batch_from
             return (by_batch if is_batch else by_part)(request, version, error)
 
@@ -452,7 +455,7 @@ _ROWS: Final = (
         ApiKey.METADATA,
         range(14),
         parts="topics",
-        both=True,
+        both=_ALL,
         beside={"name": lambda topic, version, error: topic.name or ""},
         each=_DESCRIBE_TOPIC,
     ),
@@ -607,7 +610,15 @@ _ROWS: Final = (
         each=(Kind.GROUP, Operation.DELETE),
         names="groups_names",
     ),
-    Api(ApiKey.ELECT_LEADERS, range(3), needs=(_ALTER_CLUSTER,), names="topic_partitions"),
+    Api(
+        ApiKey.ELECT_LEADERS,
+        range(3),
+        parts="topic_partitions=replica_election_results.partitions=partition_result",
+        both=_ALL[1:],
+        beside=_TEXT,
+        needs=(_ALTER_CLUSTER,),
+        names="topic_partitions",
+    ),
     Api(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         range(2),
