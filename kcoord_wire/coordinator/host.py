@@ -39,6 +39,7 @@ from kcoord_wire.coordinator.core.events import (
     LoggedMachine,
     LogRecord,
     PendingRecord,
+    Reassigned,
     RebalanceReport,
     RecordsChanged,
     Reply,
@@ -652,6 +653,8 @@ class Host:
         for effect in effects:
             if isinstance(effect, Reply):
                 self._send(effect.token, effect.message)
+            elif isinstance(effect, Reassigned):
+                self.elect(effect.leaders)
             elif isinstance(effect, TopicsDeleted):
                 self.groups.submit(effect, now)
                 self.shares.submit(effect, now)

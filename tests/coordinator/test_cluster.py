@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
@@ -349,3 +350,105 @@ def test_node_ids_begin_where_one_chooses(coordinator: StartCoordinator) -> None
 def test_wrong_node_ids_are_refused(node_id: object) -> None:
     with pytest.raises(ValueError, match="node ids are 0 to 2147483647"):
         Coordinator(brokers=2, node_id=node_id)  # type: ignore[arg-type]
+
+
+def reassigned(c: Coordinator, name: str, version: int = 1, may_resize: bool = True, **on: list[int] | None) -> Any:
+    """Reassign partitions, as ``_0=[1, 2]``; the error and text of each."""
+    part = kw.AlterPartitionReassignmentsRequestReassignablePartition
+    parts = [part(partition_index=int(at[1:]), replicas=brokers) for at, brokers in on.items()]
+    request = kw.AlterPartitionReassignmentsRequest(
+        topics=[kw.AlterPartitionReassignmentsRequestReassignableTopic(name=name, partitions=parts)],
+        allow_replication_factor_change=may_resize,
+    )
+    with Wire(c.addresses[0]) as wire:
+        answer = wire.call(request, version)
+        assert wire.call(kw.ListPartitionReassignmentsRequest(), 0).topics == []
+    assert (answer.error_code, answer.error_message, answer.allow_replication_factor_change) == (0, None, may_resize)
+    assert [each.name for each in answer.responses] == [name]
+    return [(each.error_code, each.error_message) for each in answer.responses[0].partitions]
+
+
+def epochs(c: Coordinator, name: str) -> list[int]:
+    with Wire(c.addresses[0]) as wire:
+        (topic,) = wire.call(kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name=name)]), 12).topics
+    return [each.leader_epoch for each in topic.partitions]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_partition_moves_where_a_client_puts_it(version: int, coordinator: StartCoordinator, tmp_path: Path) -> None:
+    """Another first replica leads at once, and where one leaves or the leader changes, a new epoch begins."""
+    c = coordinator(brokers=3, node_id=1, data_dir=tmp_path)
+    created(c, "new", on=([1, 2], [2, 3], [3, 1]))
+    assert reassigned(c, "new", version, _0=[3, 2], _1=[2, 3, 1], _2=[3]) == [(0, None)] * 3
+    expected = [(0, 3, [3, 2], [3, 2], []), (0, 2, [2, 3, 1], [2, 3, 1], []), (0, 3, [3], [3], [])]
+    assert placed(c, "new") == expected
+    assert epochs(c, "new") == [1, 0, 1]
+    assert reassigned(c, "new", version, _0=[3, 2], _1=[3, 1, 2]) == [(0, None)] * 2
+    assert (placed(c, "new")[1], epochs(c, "new")) == ((0, 3, [3, 1, 2], [3, 1, 2], []), [1, 1, 1])
+    c.stop_broker(3)
+    assert reassigned(c, "new", version, _2=[3, 1]) == [(0, None)]
+    assert placed(c, "new")[2] == (0, 1, [3, 1], [1], [3])
+    c.restart_broker(3)
+    whole = placed(c, "new")
+    assert whole[2] == (0, 3, [3, 1], [3, 1], [])
+    c.stop()
+    assert placed(coordinator(brokers=3, node_id=1, data_dir=tmp_path), "new") == whole
+
+
+def test_added_partitions_are_as_large_as_the_first(coordinator: StartCoordinator) -> None:
+    """As Kafka counts the replicas of new partitions."""
+    c = coordinator(brokers=3)
+    created(c, "new", 2, partitions=3)
+    before = placed(c, "new")
+    assert reassigned(c, "new", _0=[0]) == [(0, None)]
+    assert grown(c, "new", 5) == (0, None)
+    found = placed(c, "new")
+    assert found[1:3] == before[1:]
+    assert [len(replicas) for _, _, replicas, _, _ in found] == [1, 2, 2, 1, 1]
+
+
+def test_a_reassignment_moves_groups_and_is_kept(coordinator: StartCoordinator, tmp_path: Path) -> None:
+    """Where `__consumer_offsets` is, groups are coordinated."""
+    config = GroupConfig(initial_rebalance_delay_ms=0, offsets_topic_partitions=1)
+    c = coordinator(brokers=3, data_dir=tmp_path, config=config)
+    old = c.coordinator_of("g")
+    new = (old + 1) % 3
+    with Wire(c.addresses[old]) as at_old, Wire(c.addresses[new]) as at_new:
+        beat = become_stable(at_old, "g")
+        assert commit(at_old, "h", 7) == 0
+        assert reassigned(c, "__consumer_offsets", _0=[new, old]) == [(0, None)]
+        assert at_old.call(beat, 4).error_code == ErrorCode.NOT_COORDINATOR
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        eventually(lambda: at_new.call(beat, 4).error_code in (0, loading) and committed(at_new, "h") == 7)
+    assert {found(c, "g", at) for at in range(3)} == {new}
+    c.stop()
+    for brokers, expected in ((3, [new, old]), (1, [0])):
+        again = coordinator(brokers=brokers, data_dir=tmp_path, config=config)
+        assert placed(again, "__consumer_offsets") == [(0, expected[0], expected, expected, [])]
+        again.stop()
+
+
+def test_what_cannot_be_reassigned(coordinator: StartCoordinator) -> None:
+    """With Kafka's errors and texts; what is beside it is reassigned."""
+    c = coordinator(brokers=3)
+    created(c, "new", on=([0, 1], [1, 2]))
+    invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    none_in_progress = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
+    empty = "The manual partition assignment includes an empty replica list."
+    unknown = "The manual partition assignment includes broker 9, but no such broker is registered."
+    twice = "The manual partition assignment includes the broker 1 more than once."
+    missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find partition new:2.")
+    resized = (ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 2 to 3")
+    before = placed(c, "new")
+    for brokers, expected in (
+        (None, none_in_progress),
+        ([], (invalid, empty)),
+        ([0, 9], (invalid, unknown)),
+        ([1, 0, 1], (invalid, twice)),
+        ([2, 1, 0], resized),
+    ):
+        assert reassigned(c, "new", may_resize=False, _0=brokers, _2=[0, 1]) == [expected, missing]
+    assert reassigned(c, "nope", _0=[1]) == [(missing[0], "Unable to find a topic named nope.")]
+    assert (placed(c, "new"), epochs(c, "new")) == (before, [0, 0])
+    assert reassigned(c, "new", may_resize=False, _0=None, _1=[0, 1]) == [none_in_progress, (0, None)]
+    assert [replicas for _, _, replicas, _, _ in placed(c, "new")] == [[0, 1], [0, 1]]

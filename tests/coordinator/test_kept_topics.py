@@ -224,6 +224,14 @@ def test_a_name_in_the_journal_does_not_lead_out_of_the_folder(name: str, disk: 
         opened(disk)
 
 
+@pytest.mark.parametrize("brokers", [[], [0, -1]])
+def test_an_internal_partition_without_a_broker_is_an_error(brokers: list[int], disk: MemoryDisk) -> None:
+    journal = Journal(disk)
+    journal.begin(KnownTopics(kept={"replicas": {"__consumer_offsets-0": brokers}}))
+    with pytest.raises(CorruptLogError, match="__consumer_offsets-0 is a partition without a broker"):
+        opened(disk)
+
+
 def damage(disk: MemoryDisk, at: int = 100) -> None:
     """Change a byte of the log of the partition orders-0."""
     data = content(disk.folder("orders-0"))[FIRST]

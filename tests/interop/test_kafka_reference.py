@@ -177,13 +177,15 @@ REFERENCES = (
             "AlterUserScramCredentials": range(1),
             "DescribeUserScramCredentials": range(1),
             "ElectLeaders": range(3),
+            "AlterPartitionReassignments": range(2),
+            "ListPartitionReassignments": range(1),
             "AlterClientQuotas": range(2),
             "DescribeClientQuotas": range(2),
         },
         # what AdminClients can cause where there is an authorizer
         """UNKNOWN_SERVER_ERROR INVALID_REQUEST UNSUPPORTED_SASL_MECHANISM UNSUPPORTED_VERSION RESOURCE_NOT_FOUND
         DUPLICATE_RESOURCE UNACCEPTABLE_CREDENTIAL
-        ELECTION_NOT_NEEDED UNKNOWN_TOPIC_OR_PARTITION""",
+        ELECTION_NOT_NEEDED UNKNOWN_TOPIC_OR_PARTITION INVALID_REPLICA_ASSIGNMENT NO_REASSIGNMENT_IN_PROGRESS""",
     ),
 )
 

@@ -30,9 +30,10 @@ class Tools(Process):
         self._address = address
         super().__init__(java(path, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "KafkaTools"))
 
-    def run(self, tool: str, *arguments: str, status: int = 0) -> str:
-        """Run a tool that ends with this status, and return what it writes."""
-        ended, written = self.ask("\t".join([tool, *arguments, "--bootstrap-server", self._address])).split(" ")
+    def run(self, tool: str, *arguments: str, status: int = 0, address: str = "") -> str:
+        """Run a tool that ends with this status, and return what it writes; `address` is another coordinator's."""
+        to = ("--bootstrap-server", address or self._address)
+        ended, written = self.ask("\t".join([tool, *arguments, *to])).split(" ")
         text = base64.b64decode(written).decode()
         assert int(ended) == status, f"{tool} {arguments} ended with {ended}:\n{text}"
         return text
@@ -122,6 +123,27 @@ def test_groups_and_the_cluster(tools: Tools, coordinator: Coordinator) -> None:
     assert "SecurityDisabledException" in tools.run("kafka.admin.AclCommand", "--list", status=1)
     elect = ("--election-type", "preferred", "--topic", "orders", "--partition", "0")
     assert "Valid replica already elected for partitions orders-0" in tools.run(f"{TOOLS}LeaderElectionCommand", *elect)
+
+
+def test_reassignments(newer_tools: Tools, tmp_path: Path) -> None:
+    """``kafka-reassign-partitions.sh`` moves partitions and groups, and verifies that they are moved; without the last
+    option it would take throttles from ``__consumer_offsets``, whose configs no client can set here."""
+    tool, wanted = f"{TOOLS}reassign.ReassignPartitionsCommand", tmp_path / "moves.json"
+    moves = [("orders", 0, [3, 1]), ("orders", 1, [2]), ("__consumer_offsets", 0, [3])]
+    parts = [{"topic": topic, "partition": at, "replicas": on} for topic, at, on in moves]
+    wanted.write_text(json.dumps({"version": 1, "partitions": parts}))
+    config = GroupConfig(offsets_topic_partitions=1)
+    with Coordinator(topics={"orders": 2}, brokers=3, node_id=1, config=config) as three:
+        where = {"address": three.address}
+        started = newer_tools.run(tool, "--execute", "--reassignment-json-file", str(wanted), **where)
+        assert "Successfully started partition reassignments for __consumer_offsets-0,orders-0,orders-1" in started
+        verified = newer_tools.run(
+            tool, "--verify", "--reassignment-json-file", str(wanted), "--preserve-throttles", **where
+        )
+        assert verified.count("is completed.") == len(moves)
+        assert "No partition reassignments found." in newer_tools.run(tool, "--list", **where)
+        found = [three.leader_of("orders", 0), three.leader_of("orders", 1), three.coordinator_of("billing")]
+    assert found == [3, 2, 3]
 
 
 def test_share_groups(newer_tools: Tools, coordinator: Coordinator) -> None:

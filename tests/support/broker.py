@@ -13,7 +13,7 @@ from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.coordinator.core.events import HANG_UP, Reply, Request, TopicsDeleted
+from kcoord_wire.coordinator.core.events import HANG_UP, Reassigned, Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.disk import Disk
 from kcoord_wire.kernel.machines import Tick
@@ -30,7 +30,7 @@ BROKERS = Brokers([Endpoint(3, "127.0.0.1", 9092)])
 NO_ID = uuid.UUID(int=0)
 
 
-OURS = (0, 1, 2, 3, 18, 19, 20, 21, 23, 27, 32, 33, 35, 37, 43, 44, 46, 60, 61, 74, 75)
+OURS = (0, 1, 2, 3, 18, 19, 20, 21, 23, 27, 32, 33, 35, 37, 43, 44, 45, 46, 60, 61, 74, 75)
 """What the topics answer themselves."""
 
 
@@ -74,7 +74,9 @@ class Broker:
         self.deleted += [
             name for effect in effects if isinstance(effect, TopicsDeleted) for name in sorted(effect.names)
         ]
-        effects = [effect for effect in effects if not isinstance(effect, TopicsDeleted)]
+        for leaders in [each for effect in effects if isinstance(effect, Reassigned) for each in effect.leaders]:
+            leaders.elect()
+        effects = [effect for effect in effects if not isinstance(effect, TopicsDeleted | Reassigned)]
         for effect in effects:
             assert isinstance(effect, Reply)
             assert effect.after == 0

@@ -627,6 +627,15 @@ _ROWS: Final = (
         each=(Kind.RESOURCE, Operation.ALTER_CONFIGS),
         names="resources",
     ),
+    Api(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        range(2),
+        parts="topics=responses.partitions",
+        both=_ALL,
+        beside=_TEXT,
+        needs=(_ALTER_CLUSTER,),
+        names="topics",
+    ),
     Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, range(1), beside=_TEXT, needs=(_DESCRIBE_CLUSTER,)),
     Api(
         ApiKey.OFFSET_DELETE,

@@ -6,9 +6,10 @@ broker has every partition: a broker is a place where requests arrive.
 Laws:
 
 * A topic has as many replicas as it was created with, on the brokers that a client has named, if it has: where none of
-  these runs, the partition has no leader.
+  these runs, the partition has no leader. A reassignment names other ones, and is complete at once, also where they are
+  stopped: every broker has every record.
 * The leader of a partition is the first running broker of its replicas, so it is the same whatever happened before, and
-  a broker that runs again leads what it led. `Leaders.move` puts a broker first, as a reassignment would.
+  a broker that runs again leads what it led. `Leaders.move` puts a broker first until the partition is reassigned.
 * The broker that leads a group's partition of ``__consumer_offsets`` coordinates the group, and the one that leads a
   transactional id's partition of ``__transaction_state`` that id (`partition_of`).
 * A single broker that loads nothing serves whatever it is asked: `Brokers.is_plain` says so in one comparison.
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from zlib import crc32
 
@@ -113,6 +114,26 @@ class Leaders:
         if (moved := self._moved.get(partition)) is not None:
             replicas = [moved, *(broker for broker in replicas if broker != moved)][: len(replicas)]
         return replicas
+
+    def placed(self, on: Mapping[int, Sequence[int]]) -> Placement:
+        """Return the placement with other brokers of some partitions. A partition that is added later has as many
+        replicas as the first one has then."""
+        known, first = self.placement, self.replicas(0)
+        if len(on.get(0, first)) != len(first):
+            known = Placement(len(on[0]), {partition: self.replicas(partition) for partition in range(len(self.of))})
+        return replace(known, assigned={**known.assigned, **on})
+
+    def reassign(self, on: Mapping[int, Sequence[int]]) -> list[int]:
+        """Put partitions on other brokers; `elect` makes the first that runs their leader.
+
+        :returns: those that lose a broker and keep their leader, who leads in a new epoch then, so that the replica
+            that is gone cannot be taken for one (``PartitionChangeBuilder.java``)
+        """
+        smaller = [at for at, brokers in on.items() if not set(brokers).issuperset(self.replicas(at))]
+        self.placement = self.placed(on).among(len(self._runs))
+        for partition in on:
+            self._moved.pop(partition, None)
+        return [partition for partition in smaller if self._elected(partition) == self.of[partition]]
 
     def partition_of(self, key: str) -> int:
         """Return the partition of an internal topic that a group or transactional id belongs to."""

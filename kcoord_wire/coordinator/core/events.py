@@ -25,6 +25,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kcoord_wire.coordinator.core.apis import refusal
+from kcoord_wire.coordinator.core.brokers import Leaders
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.timers import Timer, Timers
@@ -128,6 +129,16 @@ class TopicsDeleted:
     """
 
     names: frozenset[str]
+
+
+@dataclass(slots=True)
+class Reassigned:
+    """Partitions have other replicas: an effect of the topics, whose leaders are to be elected anew.
+
+    :ivar leaders: of the topics
+    """
+
+    leaders: Sequence[Leaders]
 
 
 @dataclass(slots=True)
@@ -409,7 +420,7 @@ class CreateTopics:
 
 
 ShareStateEffect = InitializeShareState | DeleteShareState
-TopicsEffect = TopicsDeleted | CreateTopics
+TopicsEffect = TopicsDeleted | Reassigned | CreateTopics
 Effect = Reply | Append | AppendMarker | WriteMarkers | RebalanceReport | TopicsEffect | ShareStateEffect
 
 

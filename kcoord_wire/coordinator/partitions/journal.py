@@ -18,6 +18,7 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -74,7 +75,8 @@ class KnownTopics:
     :ivar producer_ids: ids of producers below this may have been given away
     :ivar configs: what was set for brokers and groups
     :ivar compacted: of partitions that were compacted, by their names
-    :ivar kept: what clients have set about access: kind to key to value, as JSON has them
+    :ivar kept: what clients have set about access, and the brokers that they have given to the partitions of internal
+        topics: kind to key to value, as JSON has them
     """
 
     topics: dict[str, KnownTopic] = field(default_factory=dict)
@@ -121,7 +123,7 @@ class KnownTopics:
                 raise ValueError(f"{other!r} is not a change")
 
     def keep(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Set what clients have set about access; None removes a key."""
+        """Set what clients have set, of a kind; None removes a key."""
         kept = self.kept.setdefault(kind, {})
         for key, value in values.items():
             kept.pop(key, None)
@@ -185,17 +187,23 @@ class Journal:
         self._file = self._disk.open(_NAME)
 
     def changed(
-        self, topics: Mapping[str, KnownTopic], created: int, configs: Mapping[Owner, Mapping[str, str]] | None = None
+        self,
+        topics: Mapping[str, KnownTopic],
+        created: int,
+        configs: Mapping[Owner, Mapping[str, str]] = MappingProxyType({}),
+        kept: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
-        """Note that topics were created, or have other configs or more partitions; and what was set for others.
+        """Note that topics were created, or have other configs, brokers or more partitions; and what was set besides.
 
         :param created: number of topics that were ever created
+        :param kept: kind to what `kept` notes of it
         """
         changes = [_topic(name, topic, created) for name, topic in topics.items()]
-        self._write_all(changes + [_configs(owner, own) for owner, own in (configs or {}).items()])
+        changes += [_configs(owner, own) for owner, own in configs.items()]
+        self._write_all(changes + [_kept(kind, values) for kind, values in kept.items() if values])
 
     def kept(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Note what clients have set about access.
+        """Note what clients have set, of a kind.
 
         :param values: key to value, None for what is removed
         """

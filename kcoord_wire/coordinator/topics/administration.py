@@ -1,5 +1,5 @@
 """What AdminClients ask of topics (CreateTopics, DeleteTopics, CreatePartitions) and of partitions (DeleteRecords,
-DescribeProducers, ElectLeaders, DescribeLogDirs).
+DescribeProducers, ElectLeaders, AlterPartitionReassignments, DescribeLogDirs).
 
 Laws:
 
@@ -11,7 +11,7 @@ Laws:
   topic has as many as its creator asks for, on the brokers that are named; each partition that is added has as many.
 
 Source: kafka `ControllerApis.scala`, `ReplicationControlManager.java`, `Topic.java`, `KafkaApis.scala`,
-`ReplicaManager.scala`; KIP-4, KIP-107, KIP-113, KIP-195, KIP-464, KIP-516, KIP-525, KIP-664.
+`ReplicaManager.scala`; KIP-4, KIP-107, KIP-113, KIP-195, KIP-455, KIP-464, KIP-516, KIP-525, KIP-664, KIP-860.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, Refused, paired_partitions, refusal, refused_in
-from kcoord_wire.coordinator.core.brokers import EVERYWHERE, NO_LEADER, Placement, is_topic_name
+from kcoord_wire.coordinator.core.brokers import EVERYWHERE, NO_LEADER, Leaders, Placement, is_topic_name
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import (
@@ -404,6 +404,61 @@ class Administration:
         if election == _PREFERRED:
             return Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
         return Refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+
+    # ---- AlterPartitionReassignments
+
+    def reassign(self, request: Request) -> tuple[m.AlterPartitionReassignmentsResponse, list[Leaders]]:
+        """Put partitions on the brokers that AlterPartitionReassignments names (KIP-455, KIP-860). Nothing is
+        copied, so that no reassignment is in progress afterwards, which could be listed or cancelled.
+
+        :returns: the answer, and the leaders of topics that are to be elected anew
+        """
+        asked: m.AlterPartitionReassignmentsRequest = request.message
+        if not asked.topics:  # ``QuorumController`` answers with the defaults
+            return m.AlterPartitionReassignmentsResponse(), []
+        response: m.AlterPartitionReassignmentsResponse = refusal(asked, request.version, ErrorCode.NONE)
+        response.error_message, response.allow_replication_factor_change = None, asked.allow_replication_factor_change
+        wanted: dict[str, dict[int, list[int]]] = {}
+        made: list[m.AlterPartitionReassignmentsResponseReassignablePartitionResponse] = []
+        for topic, answers in zip(asked.topics, response.responses, strict=True):
+            for part, answer in zip(topic.partitions, answers.partitions, strict=True):
+                answer.error_message = None
+                with refused_in(answer):
+                    brokers = self._reassigned(topic.name, part, asked.allow_replication_factor_change)
+                    wanted.setdefault(topic.name, {})[part.partition_index] = brokers
+                    made.append(answer)
+                if answer.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
+                    answer.error_message = None  # ``ApiError`` has no text where it is the error's own
+        try:
+            with disk_work():
+                return response, self._catalog.reassign(wanted)
+        except Refused as refused:
+            for answer in made:
+                answer.error_code, answer.error_message = refused.error, refused.detail
+            return response, []
+
+    def _reassigned(
+        self, name: str, part: m.AlterPartitionReassignmentsRequestReassignablePartition, may_resize: bool
+    ) -> list[int]:
+        """Return the brokers that a partition is to be on.
+
+        :raises Refused: it cannot be
+        """
+        topic = self._catalog.named(name)
+        if topic is None:  # a text for each partition: a name that cannot be is not repeated in all of them
+            detail = f"Unable to find a topic named {name[:_LONGEST_NAME]}."
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
+        if not 0 <= part.partition_index < len(topic.logs):
+            detail = f"Unable to find partition {name}:{part.partition_index}."
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
+        if part.replicas is None:
+            raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        self._check_replicas(part.replicas, len(part.replicas))
+        before = len(topic.leaders.replicas(part.partition_index))
+        if before != len(part.replicas) and not may_resize:
+            detail = f"The replication factor is changed from {before} to {len(part.replicas)}"
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, detail)
+        return self._brokers(part.replicas)
 
     # ---- DescribeLogDirs
 

@@ -3,7 +3,7 @@
 Laws:
 
 * The brokers' own topics are found like others and are not among those that `Catalog` iterates over: clients cannot
-  create, delete or change them.
+  create, delete or configure them, and may say where they are.
 * A topic that is deleted and created anew has another id (KIP-516): ids are made of the cluster id, the name and the
   number of topics created before.
 * A change is in the journal on the disk before it is made; all that a request changes is written and fsynced once.
@@ -26,6 +26,7 @@ from typing import Any, Final
 from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.brokers import (
     EVERYWHERE,
+    NO_LEADER,
     OFFSETS_TOPIC,
     SHARES_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -82,6 +83,7 @@ NO_ID: Final = uuid.UUID(int=0)
 MOST_PARTITIONS: Final = 100_000
 """Partitions of one topic; Metadata describes them all in one answer."""
 
+_REPLICAS: Final = "replicas"  # what is kept of the brokers of internal topics: TOPIC-PARTITION to a list of them
 _log = logging.getLogger("kcoord_wire.coordinator")
 
 
@@ -181,6 +183,15 @@ class Catalog:
         self._by_id = {topic.id: topic for topic in topics}
         self._foreign = folders - deleted - {log.name for log in logs}
         self.changes += 1
+        self._place_internal()
+
+    def _place_internal(self) -> None:
+        kept = self.kept(_REPLICAS)
+        for own in (self.offsets, self.transactions, self.shares):
+            own.leaders.reassign(
+                {at: kept[name] for at in range(len(own.logs)) if (name := f"{own.name}-{at}") in kept}
+            )
+            own.leaders.elect()
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -370,6 +381,26 @@ class Catalog:
             log.rolling = None
         self.configured += any(len(log.segments) > 1 for log in logs)
 
+    def reassign(self, wanted: Mapping[str, Mapping[int, Sequence[int]]]) -> list[Leaders]:
+        """Put partitions on other brokers, and return the leaders of the topics, which are to be elected anew.
+
+        :param wanted: topic to partition to its brokers, the preferred leader first
+        :raises OSError: the disk fails, and all are where they were
+        """
+        topics = {name: topic for name in wanted if (topic := self.named(name)) is not None}
+        known = {
+            name: _known(topic, placement=topic.leaders.placed(wanted[name]))
+            for name, topic in topics.items()
+            if not topic.is_internal
+        }
+        own = {name: wanted[name] for name, topic in topics.items() if topic.is_internal}
+        kept = {f"{name}-{at}": [*brokers] for name, parts in own.items() for at, brokers in parts.items()}
+        self.storage.journal.changed(known, self._created, kept={_REPLICAS: kept})
+        self._known.keep(_REPLICAS, kept)
+        for name, topic in topics.items():
+            self.raise_epochs(topic.leaders, topic.leaders.reassign(wanted[name]))
+        return [topic.leaders for topic in topics.values()]
+
     def kept(self, kind: str) -> Mapping[str, Any]:
         """Return what `keep` has kept of a kind: key to value."""
         return self._known.kept.get(kind, {})
@@ -447,6 +478,9 @@ def _check_known(known: KnownTopics) -> None:
     for name in known.topics:
         if not is_topic_name(name):
             raise CorruptLogError("topics.journal", 0, f"{name!r} is not the name of a topic")
+    for name, brokers in known.kept.get(_REPLICAS, {}).items():
+        if min(brokers, default=NO_LEADER) <= NO_LEADER:
+            raise CorruptLogError("topics.journal", 0, f"{name} is a partition without a broker")
     try:
         for topic in known.topics.values():
             check_configs(TOPIC_CONFIGS, "topic", topic.configs)

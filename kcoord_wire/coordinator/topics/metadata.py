@@ -5,8 +5,8 @@ Laws:
 * DescribeCluster and DescribeTopicPartitions say what Metadata says: their answers are made of Metadata's.
 * A topic that is created because its metadata is asked for by name is answered UNKNOWN_TOPIC_OR_PARTITION (3) this
   once, as by Kafka, whose controller creates it meanwhile. No other request creates a topic, nor does one by id.
-* There are no reassignments. There are no ACLs, as on a broker without an authorizer: they are refused with
-  SECURITY_DISABLED (54).
+* No reassignment is in progress: each is complete at once. There are no ACLs, as on a broker without an authorizer:
+  they are refused with SECURITY_DISABLED (54).
 
 Source: kafka `KafkaApis.scala`, `ApiVersionsResponse.java`, `DescribeTopicPartitionsRequestHandler.java`,
 `AclApis.scala`; KIP-430, KIP-455, KIP-511, KIP-516, KIP-700, KIP-966, KIP-1242.

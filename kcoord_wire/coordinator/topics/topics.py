@@ -33,7 +33,16 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import SERVED, TOPIC_UUIDS_FROM, ZSTD_FROM, Refused, refusal
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import HANG_UP, Effect, Event, HangUp, Reply, Request, TopicsDeleted
+from kcoord_wire.coordinator.core.events import (
+    HANG_UP,
+    Effect,
+    Event,
+    HangUp,
+    Reassigned,
+    Reply,
+    Request,
+    TopicsDeleted,
+)
 from kcoord_wire.coordinator.log.batches import LogBatch
 from kcoord_wire.coordinator.partitions.batch_header import Header, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
@@ -150,6 +159,7 @@ class Topics:
             m.FetchRequest: self._fetches.receive,
             m.WriteTxnMarkersRequest: self._write_markers,
             m.DeleteTopicsRequest: self._delete_topics,
+            m.AlterPartitionReassignmentsRequest: self._reassign,
         }
         self._answers: dict[type, Callable[[Request], Any]] = {
             m.ListOffsetsRequest: partial(list_offsets, self.catalog),
@@ -335,6 +345,11 @@ class Topics:
             for answer in wanted:
                 answer.error_code, answer.error_message = refused.error, refused.detail
         return effects
+
+    def _reassign(self, request: Request, now: int) -> list[Effect]:
+        response, leaders = self._administration.reassign(request)
+        reply = Reply(request.token, response)
+        return [Reassigned(leaders), reply] if leaders else [reply]
 
     # ---- Produce
 

@@ -1,4 +1,4 @@
-"""What applications ask of a broker besides groups: ACLs, SCRAM users, quotas, and to read what is compacted."""
+"""What applications ask of a broker besides groups: ACLs, SCRAM users, quotas, what is compacted, leaders, replicas."""
 
 from __future__ import annotations
 
@@ -348,3 +348,41 @@ def leaders_are_elected(stage: Stage, version: int) -> None:
     elect({"nope": [0]}, error=E.UNKNOWN_TOPIC_OR_PARTITION)
     if version:
         elect({"orders": [0], "payments": [2]}, 1, error=E.ELECTION_NOT_NEEDED)
+
+
+# ---- reassignments
+
+
+@script(settings="applications", versions=(0, 1))
+def partitions_are_reassigned(stage: Stage, version: int) -> None:
+    """To the node where they are; what cannot be; and that none is in progress afterwards."""
+    a = stage.connect("a")
+    with stage.off_the_record():
+        (node,) = [each.broker_id for each in a.call(kw.DescribeClusterRequest(), 0).brokers]
+    topic, part = (
+        kw.AlterPartitionReassignmentsRequestReassignableTopic,
+        kw.AlterPartitionReassignmentsRequestReassignablePartition,
+    )
+
+    def reassign(
+        parts: dict[str, list[tuple[int, list[int] | None]]], error: E | None = None, may_resize: bool = True
+    ) -> None:
+        wanted = [
+            topic(name=name, partitions=[part(partition_index=at, replicas=on) for at, on in own])
+            for name, own in parts.items()
+        ]
+        request = kw.AlterPartitionReassignmentsRequest(topics=wanted, allow_replication_factor_change=may_resize)
+        a.call(request, version, error)
+
+    reassign({})
+    reassign({"orders": [(0, [node]), (2, [node]), (0, [node])], "payments": [(1, [node])]})
+    reassign({"orders": [(0, None), (1, [node])]}, E.NO_REASSIGNMENT_IN_PROGRESS)
+    for brokers in ([], [99], [node, 99], [99, 99]):
+        reassign({"orders": [(0, brokers)], "payments": [(0, [node])]}, E.INVALID_REPLICA_ASSIGNMENT)
+    reassign({"orders": [(9, [node]), (-1, None)], "nope": [(0, [node]), (0, None)]}, E.UNKNOWN_TOPIC_OR_PARTITION)
+    if version:
+        reassign({"orders": [(0, [node])]}, may_resize=False)
+        reassign({"orders": [(0, [])]}, E.INVALID_REPLICA_ASSIGNMENT, may_resize=False)
+    listed = kw.ListPartitionReassignmentsRequestListPartitionReassignmentsTopics
+    for named in (None, [listed(name="orders", partition_indexes=[0, 9]), listed(name="nope", partition_indexes=[0])]):
+        a.call(kw.ListPartitionReassignmentsRequest(topics=named), 0)
