@@ -241,7 +241,8 @@ class Server:
 
     def _all(self) -> list[Leaders]:
         catalog = self.host.topics.catalog
-        return [self.brokers.groups, self.brokers.transactions, *(topic.leaders for topic in catalog)]
+        own = (self.brokers.groups, self.brokers.transactions, self.brokers.shares)
+        return [*own, *(topic.leaders for topic in catalog)]
 
     async def _elect(self, changed: Iterable[Leaders]) -> None:
         """Elect the leaders of topics, and return when the groups and transactions that have moved are loaded."""

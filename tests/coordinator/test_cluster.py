@@ -145,6 +145,22 @@ def test_a_group_moves_with_its_members_and_offsets(coordinator: StartCoordinato
     assert {found(c, "g", at) for at in range(3)} == {new}
 
 
+def test_states_of_share_partitions_are_at_a_broker_that_runs(coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=2)
+    asked = kw.FindCoordinatorRequest(coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAQ:0"], key_type=2)
+
+    def named(at: int) -> int:
+        with Wire(c.addresses[at]) as wire:
+            (answer,) = wire.call(asked, 6).coordinators
+        return int(answer.node_id)
+
+    before = named(0)
+    c.stop_broker(before)
+    assert named(1 - before) == 1 - before
+    c.restart_broker(before)
+    assert named(1 - before) == before
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_transaction_goes_on_at_the_next_coordinator(
     kept: bool, coordinator: StartCoordinator, tmp_path: Path
