@@ -81,10 +81,11 @@ def refused(kcoord: Callable[..., tuple[int, str, str]]) -> Refused:
 
 
 def test_a_group_and_its_log(serve: Start) -> None:
-    served = serve("--topics", "orders:12,payments:8", "--topics", "refunds:1", *AT_ONCE)
+    served = serve("--topics", "orders:12,payments:8", "--topics", "refunds:1", "--node-id", "101", *AT_ONCE)
     with Wire(served.address) as wire:
-        topics = wire.call(kw.MetadataRequest(topics=None), 12).topics
-        assert {t.name: len(t.partitions) for t in topics} == {"orders": 12, "payments": 8, "refunds": 1}
+        cluster = wire.call(kw.MetadataRequest(topics=None), 12)
+        assert (cluster.controller_id, [broker.node_id for broker in cluster.brokers]) == (101, [101])
+        assert {t.name: len(t.partitions) for t in cluster.topics} == {"orders": 12, "payments": 8, "refunds": 1}
         become_stable(wire, "billing")
     status, out, log = served.end()
     assert (status, out) == (0, "")
