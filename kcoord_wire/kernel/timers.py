@@ -32,7 +32,7 @@ class Timer:
     __slots__ = ("action", "when")
 
     def __init__(self, when: int, action: Callable[[], None]) -> None:
-        self.when = when
+        self.when: int = when
         self.action: Callable[[], None] | None = action
 
     @property

@@ -72,7 +72,7 @@ def test_topics(tools: Tools) -> None:
     assert {"new", "orders"} <= set(tools.run(topics, "--list").split())
     tools.run(topics, "--alter", "--topic", "new", "--partitions", "5")
     described = tools.run(topics, "--describe", "--topic", "new")
-    assert "PartitionCount: 5\tReplicationFactor: 1\tConfigs: retention.ms=1000" in described
+    assert "PartitionCount: 5\tReplicationFactor: 1\tConfigs: min.insync.replicas=1,retention.ms=1000" in described
     assert described.count("Leader: 0") == 5
     tools.run(topics, "--delete", "--topic", "new")
     assert "does not exist" in tools.run(topics, "--describe", "--topic", "new", status=1)
@@ -90,7 +90,9 @@ def test_configs(tools: Tools) -> None:
     assert "nonsense" in tools.run(configs, "--alter", *name, "--add-config", "nonsense=1", status=1)
     broker = tools.run(configs, "--describe", "--entity-type", "brokers", "--entity-name", "0", "--all")
     assert "num.partitions=1" in broker
-    assert "DESCRIBE_CLIENT_QUOTAS" in tools.run(configs, "--describe", "--entity-type", "users", status=1)
+    user = "--entity-type", "users", "--entity-name", "alice"
+    tools.run(configs, "--alter", *user, "--add-config", "producer_byte_rate=1024")
+    assert "producer_byte_rate=1024" in tools.run(configs, "--describe", *user)
 
 
 def test_records_offsets_and_sizes(tools: Tools, coordinator: Coordinator, tmp_path: Path) -> None:

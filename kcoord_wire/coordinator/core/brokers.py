@@ -86,7 +86,7 @@ class Leaders:
 
     def __init__(self, name: str, partitions: int, runs: Sequence[bool], placement: Placement = EVERYWHERE) -> None:
         self.of: list[int] = []
-        self.placement = placement.among(len(runs))
+        self.placement: Placement = placement.among(len(runs))
         self._first = crc32(name.encode())
         self._moved: dict[int, int] = {}
         self._runs = runs

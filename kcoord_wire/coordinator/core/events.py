@@ -469,9 +469,9 @@ class EffectCollector:
     __slots__ = ("appended", "deleted", "effects", "now")
 
     def __init__(self) -> None:
-        self.now = 0
-        self.appended = 0
-        self.deleted = 0
+        self.now: int = 0
+        self.appended: int = 0
+        self.deleted: int = 0
         self.effects: list[Effect] = []
 
     def reply(self, request: Request, message: object, after: int = 0) -> None:

@@ -114,12 +114,12 @@ class BaseGroup(ABC):
     members: dict[str, Any]
 
     def __init__(self, group_id: str, now: int) -> None:
-        self.group_id = group_id
+        self.group_id: str = group_id
         self.offsets: dict[str, dict[int, Committed]] = {}
         self.rebalance: events.RebalanceAccount | None = None
         self.removed: list[events.Removal] = []
-        self.state_since = now
-        self.written = 0
+        self.state_since: int = now
+        self.written: int = 0
 
     def begin_rebalance(
         self,
@@ -328,9 +328,9 @@ class Group(BaseGroup):
 
     def __init__(self, group_id: str, now: int) -> None:
         super().__init__(group_id, now)
-        self.state = State.EMPTY
-        self.changes = 0
-        self.generation_id = 0
+        self.state: State = State.EMPTY
+        self.changes: int = 0
+        self.generation_id: int = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader_id: str | None = None
@@ -338,9 +338,9 @@ class Group(BaseGroup):
         self.instances: dict[str, str] = {}
         self.pending: dict[str, Timer] = {}
         self.unsynced: set[str] = set()
-        self.waiting = 0
-        self.filling = False
-        self.filling_grew = False
+        self.waiting: int = 0
+        self.filling: bool = False
+        self.filling_grew: bool = False
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
         self.subscribed: frozenset[str] | None = None

@@ -108,7 +108,7 @@ class Permissions:
         self._allow = tuple(allow)
         self._deny = tuple(deny)
         self._super_users = tuple(super_users)
-        self.acls = tuple(acls)
+        self.acls: tuple[Acl, ...] = tuple(acls)
         self._decide_cached = lru_cache(_REMEMBERED)(self._decide)
 
     @classmethod
