@@ -7,7 +7,7 @@ Laws:
 * An answer that promises durability leaves after the append it waits for is on disk (host.py).
 * Without faults, permissions, quotas, SASL and other brokers a request costs nothing for them.
 * A client over its quota is answered at once with the time for which it has to wait, and nothing that it sends before
-  is read: an answer to a Fetch has no records then.
+  is read: an answer to a Fetch or ShareFetch has no records then.
 * A Heartbeat with the bytes of the last one on its connection is not read again: it is answered likewise while the
   member's `Pulse` says that nothing has changed, and takes the way of any request else.
 """
@@ -46,13 +46,14 @@ from kcoord_wire.messages.fetch import FetchResponse
 from kcoord_wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kcoord_wire.messages.produce import ProduceRequest, ProduceResponse
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
+from kcoord_wire.messages.share_fetch import ShareFetchResponse
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 # Compared for each request: numbers are twice as fast as the enum's members.
 _MAKE_IDS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
 _SASL_APIS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
-_NOTED: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.HEARTBEAT)})
+_NOTED: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH), int(ApiKey.HEARTBEAT)})
 _SIZE: Final = 4  # bytes before each frame
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _PRODUCE: Final = int(ApiKey.PRODUCE)
@@ -344,7 +345,7 @@ class Requests:
         return Metered(_principal(connection).partition(":")[2], connection.client_id, connection.broker)
 
     def _meter(self, connection: Connection, message: Any, size: int) -> None:
-        """Count a Produce, and bound a Fetch."""
+        """Count a Produce, and bound a Fetch or ShareFetch."""
         throttling, client = self.access.throttling, self._metered(connection)
         if isinstance(message, ProduceRequest):
             connection.throttle_ms = throttling.produced(client, size, self._clock())
@@ -354,11 +355,11 @@ class Requests:
 
     def _throttled(self, connection: Connection, message: Any) -> Any:
         """Return an answer with the time for which its client has to wait; of a Fetch that has to, without records."""
-        if isinstance(message, FetchResponse) and connection.codec is not None:
+        if isinstance(message, FetchResponse | ShareFetchResponse) and connection.codec is not None:
             size = _SIZE + len(connection.codec.encode(message))
             connection.throttle_ms = self.access.throttling.fetched(self._metered(connection), size, self._clock())
             if connection.throttle_ms:
-                return FetchResponse(throttle_time_ms=connection.throttle_ms)
+                return _without_records(message, connection.throttle_ms)
         elif isinstance(message, ProduceResponse):
             message.throttle_time_ms = connection.throttle_ms
         return message
@@ -405,6 +406,23 @@ class Requests:
         machine = self.host.transactions.machine
         states = Counter(transaction.state.value for transaction in list(machine.transactions.values()))
         return TransactionCounts(states, machine.begun, dict(machine.ended))
+
+
+def _without_records(
+    message: FetchResponse | ShareFetchResponse, throttle_ms: int
+) -> FetchResponse | ShareFetchResponse:
+    """Return what a client gets that has to wait: of a ShareFetch also what became of its acknowledgements.
+
+    The member has acquired the records, as with Kafka (`KafkaApis.processShareFetchResponse`): they are delivered when
+    its locks have run out.
+    """
+    if isinstance(message, FetchResponse):
+        return FetchResponse(throttle_time_ms=throttle_ms)
+    message.throttle_time_ms = throttle_ms
+    for topic in message.responses:
+        for each in topic.partitions:
+            each.records, each.acquired_records = b"", []
+    return message
 
 
 class _Exchange(FaultedExchange):

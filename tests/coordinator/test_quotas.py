@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.coordinator.access import Access
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
@@ -36,6 +37,7 @@ from kcoord_wire.kernel.disk import Disk, MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.broker import batch, values
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 REQUESTS, MUTATIONS, CONNECTIONS = "request_percentage", "controller_mutation_rate", "connection_creation_rate"
@@ -335,3 +337,48 @@ def test_a_throttled_fetch_has_no_records_and_the_next_has_them() -> None:
         while (second := fetch(1)).throttle_time_ms:
             assert second.responses == []
         assert [offset for offset, _ in values(second.responses[0].partitions[0].records)] == [1]
+
+
+def test_a_throttled_share_fetch_answers_acknowledgements_alone() -> None:
+    config = GroupConfig(share_record_lock_duration_ms=100, share_delivery_count_limit=10_000)
+    with Coordinator({"orders": 1}, config=config) as coordinator, Wire(coordinator.address) as wire:
+        wire.client_id = "slow"
+        topic_id = wire.call(m.MetadataRequest(topics=[m.MetadataRequestTopic(name="orders")]), 12).topics[0].topic_id
+        epochs = count()
+
+        def fetch(*accepted: int) -> tuple[int, m.ShareFetchResponsePartitionData | None]:
+            acks = [
+                m.ShareFetchRequestAcknowledgementBatch(first_offset=each, last_offset=each, acknowledge_types=[1])
+                for each in accepted
+            ]
+            one = m.ShareFetchRequestFetchPartition(partition_index=0, acknowledgement_batches=acks)
+            how = {"max_wait_ms": 50, "min_bytes": 1, "max_records": 9}
+            request = m.ShareFetchRequest(group_id="g", member_id="a", share_session_epoch=next(epochs), **how)
+            request.topics = [m.ShareFetchRequestFetchTopic(topic_id=topic_id, partitions=[one])]
+            answer = wire.call(request, 1)
+            assert answer.error_code == 0
+            parts = [part for topic in answer.responses for part in topic.partitions]
+            return answer.throttle_time_ms, parts[0] if parts else None
+
+        fetch()  # where the group begins
+        for _ in range(2):
+            part = m.ProduceRequestPartitionProduceData(index=0, records=batch(bytes(50_500)))
+            topics = [m.ProduceRequestTopicProduceData(name="orders", partition_data=[part])]
+            wire.call(m.ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=topics), 9)
+        set_quota(coordinator.address, FETCH, 10_000.0)
+        throttle, first = fetch()
+        assert first is not None
+        assert [offset for offset, _ in values(first.records)] == [0]  # max_bytes is less
+        assert throttle == 0
+        throttle, second = fetch(0)
+        assert second is not None
+        assert throttle > 0
+        assert (second.records, second.acquired_records, second.acknowledge_error_code) == (b"", [], 0)
+
+        def delivered() -> list[tuple[int, int]]:
+            _, part = fetch()
+            return [] if part is None else [(each.first_offset, each.delivery_count) for each in part.acquired_records]
+
+        ((offset, deliveries),) = eventually(delivered)
+        assert offset == 1
+        assert deliveries > 1  # the one that was withheld counts
