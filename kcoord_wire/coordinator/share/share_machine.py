@@ -536,7 +536,7 @@ class ShareMachine(LoggedMachine):
         return after
 
     def _refuse_parked(self, is_meant: Callable[[_Fetch], bool]) -> None:
-        """Refuse the fetches that wait and whose session is over: they would acquire records that nobody gets."""
+        """Refuse the fetches that wait and whose session is over: they would acquire records that no member gets."""
         for token, fetch in list(self._parked.items()):
             if is_meant(fetch):
                 del self._parked[token]

@@ -554,7 +554,7 @@ class SharePartition:
                 _check_owner(delivery, member_id, _OFFSET_NOT_ACQUIRED, "Member is not the owner of offset")
                 yield delivery, asked.types[offset - asked.first if len(asked.types) > 1 else 0]
 
-    # ---- records that nobody asks for
+    # ---- records that are not asked for
 
     def release(self, member_id: str) -> bool:
         """Take back what a member has acquired, whose session has ended; return whether there was anything."""
