@@ -22,3 +22,11 @@ def test_a_program_that_does_not_answer_fails_with_its_log(then: str, why: str) 
 def test_a_program_that_says_something_else_is_killed() -> None:
     with pytest.raises(AssertionError, match="says 'up'; the end of its log"):
         Process([sys.executable, "-c", PROGRAM + "time.sleep(600)"], ready="down")
+
+
+def test_a_program_that_has_ended_takes_no_line() -> None:
+    """What it wrote last is in the error, and what it has not read stands in no one's way."""
+    with Process([sys.executable, "-c", "raise SystemExit('it broke')"]) as process:
+        process.process.wait()
+        with pytest.raises(AssertionError, match=r"it has ended; the end of its log:\nit broke"):
+            process.tell("a line")

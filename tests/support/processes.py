@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -94,9 +94,15 @@ class Process:
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
     def tell(self, line: str) -> None:
-        """Write a line to its standard input."""
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
+        """Write a line to its standard input.
+
+        :raises AssertionError: it has ended, with the end of its log
+        """
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(f"it has ended; the end of its log:\n{self.errors[-_TAIL:]}") from None
 
     def line(self, seconds: float = _LONGEST_ANSWER) -> str:
         """The next line of its standard output, without its end.
@@ -148,7 +154,8 @@ class Process:
         self.process.kill()
         self.process.wait()
         for pipe in self.process.stdin, self.process.stdout:
-            pipe.close()
+            with suppress(BrokenPipeError):  # of a line that it has not read
+                pipe.close()
         self._close()
 
     def _close(self) -> None:
