@@ -17,6 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     MemberState,
 )
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, preferred_assignor
-from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each
+from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each, missing_group, not_found
 from kcoord_wire.coordinator.core.apis import Refused, filled
 from kcoord_wire.coordinator.core.events import Request, Trigger
 from kcoord_wire.coordinator.core.groups import BaseGroup, Group, TopicNames
@@ -135,11 +136,11 @@ class Heartbeats:
         if isinstance(existing, ConsumerGroup):
             return existing
         if not joins:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, existing))
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, not_found(ConsumerGroup.kind, group_id, existing))
         if existing is None:
             return ConsumerGroup(group_id, self._progress.effects.now)
         if not isinstance(existing, Group):
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, existing))
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, not_found(ConsumerGroup.kind, group_id, existing))
         return upgraded(self._progress, existing)
 
     def _check_size(self, group: ConsumerGroup, message: m.ConsumerGroupHeartbeatRequest) -> None:
@@ -206,7 +207,7 @@ class Heartbeats:
     def _leave(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
         group = self._progress.groups.get(message.group_id)
         if not isinstance(group, ConsumerGroup):
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(message.group_id, group))
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, not_found(ConsumerGroup.kind, message.group_id, group))
         member = group.member(message.member_id, message.instance_id)
         if message.member_epoch == AWAY:
             held = {topic: dict.fromkeys(partitions, 0) for topic, partitions in member.assigned.items()}
@@ -313,17 +314,10 @@ def describe(progress: Progress, request: Request, message: m.ConsumerGroupDescr
             answer.authorized_operations = GROUP_OPERATIONS
         return answer
 
-    def missing(group_id: str, group: BaseGroup | None) -> dict[str, Any]:
-        error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
-        return {"error_code": error, "error_message": _not_found(group_id, group)}
-
+    missing = partial(missing_group, ConsumerGroup.kind)
     kind = m.ConsumerGroupDescribeResponseDescribedGroup
     answers, after = describe_each(progress.effects, progress.groups, message.group_ids, kind, described, missing)
     progress.effects.reply(request, m.ConsumerGroupDescribeResponse(groups=answers), after)
-
-
-def _not_found(group_id: str, group: BaseGroup | None) -> str:
-    return f"Group {group_id} {'not found' if group is None else 'is not a consumer group'}."
 
 
 def _member(group: ConsumerGroup, member: Member, topics: TopicNames) -> m.ConsumerGroupDescribeResponseMember:

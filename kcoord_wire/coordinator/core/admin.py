@@ -95,6 +95,23 @@ def list_groups(
     effects.reply(request, m.ListGroupsResponse(groups=listed), after)
 
 
+def not_found(kind: str, group_id: str, group: BaseGroup | None) -> str:
+    """Say that there is no group of this id, or that it is of another kind.
+
+    :param kind: ``share``
+    """
+    return f"Group {group_id} {'not found' if group is None else f'is not a {kind} group'}."
+
+
+def missing_group(kind: str, group_id: str, group: BaseGroup | None) -> dict[str, Any]:
+    """Return what answers about a group that is not there have: the error, and a text.
+
+    :param kind: ``share``
+    """
+    error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
+    return {"error_code": error, "error_message": not_found(kind, group_id, group)}
+
+
 def describe_each(
     effects: EffectCollector,
     groups: Mapping[str, BaseGroup],
@@ -137,7 +154,7 @@ def describe(
     def missing(group_id: str, group: BaseGroup | None) -> dict[str, Any]:
         if request.version < apis.NO_DESCRIPTION_FROM:
             return {"group_state": State.DEAD.value}
-        text = f"Group {group_id} {'not found' if group is None else 'is not a classic group'}."
+        text = not_found(Group.kind, group_id, group)
         return {"group_state": State.DEAD.value, "error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": text}
 
     kind = m.DescribeGroupsResponseDescribedGroup

@@ -21,7 +21,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.kip932 import SIMPLE, ShareSubscription, order_of_names, simple
@@ -29,7 +30,7 @@ from kcoord_wire.coordinator.consumer_groups.epoch_group import Target
 from kcoord_wire.coordinator.consumer_groups.epochs import Epochs, Records, described_partitions, may_assign
 from kcoord_wire.coordinator.consumer_groups.group import JOINING, LEAVING
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each
+from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each, missing_group, not_found
 from kcoord_wire.coordinator.core.apis import Refused, filled, refusal
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Request, Trigger
@@ -137,7 +138,7 @@ class ShareGroups(Epochs[ShareGroup, ShareMember]):
         if group is None and joins:
             return ShareGroup(group_id, self.effects.now)
         if not isinstance(group, ShareGroup):
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, group))
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, not_found(ShareGroup.kind, group_id, group))
         return group
 
     def _member(self, group: ShareGroup, message: m.ShareGroupHeartbeatRequest) -> ShareMember:
@@ -373,10 +374,7 @@ class ShareGroups(Epochs[ShareGroup, ShareMember]):
                 answer.authorized_operations = GROUP_OPERATIONS
             return answer
 
-        def missing(group_id: str, group: BaseGroup | None) -> dict[str, Any]:
-            error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
-            return {"error_code": error, "error_message": _not_found(group_id, group)}
-
+        missing = partial(missing_group, ShareGroup.kind)
         kind = m.ShareGroupDescribeResponseDescribedGroup
         answers, after = describe_each(self.effects, self.groups, message.group_ids, kind, described, missing)
         self.effects.reply(request, m.ShareGroupDescribeResponse(groups=answers), after)
@@ -436,7 +434,3 @@ def _assignment(target: Target) -> m.ShareGroupHeartbeatResponseAssignment:
 
 def _unknown(group: ShareGroup, member_id: str) -> Refused:
     return Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not in group {group.group_id}.")
-
-
-def _not_found(group_id: str, group: BaseGroup | None) -> str:
-    return f"Group {group_id} {'not found' if group is None else 'is not a share group'}."

@@ -7,11 +7,12 @@ Source: KIP-1071, KIP-1331, KIP-1357; Kafka's `StreamsGroup.java`, `StreamsGroup
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.streams import STREAMS_ASSIGNOR, Task
-from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each
+from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each, missing_group
 from kcoord_wire.coordinator.core.apis import filled
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.groups import BaseGroup
@@ -19,7 +20,6 @@ from kcoord_wire.coordinator.streams_groups.progress import StreamsProgress
 from kcoord_wire.coordinator.streams_groups.streams_group import StreamsGroup, StreamsMember, TargetTasks, TaskOffsets
 from kcoord_wire.coordinator.streams_groups.streams_records import task_ids
 from kcoord_wire.coordinator.streams_groups.topology import Configured, InternalTopic, Written
-from kcoord_wire.protocol.error_codes import ErrorCode
 
 _NOT_STORED: Final = 1  # TopologyDescriptionStatus
 _Group = m.StreamsGroupDescribeResponseDescribedGroup
@@ -49,12 +49,7 @@ def describe(progress: StreamsProgress, request: Request, message: m.StreamsGrou
             answer.topology_description_status = _NOT_STORED
         return answer
 
-    def missing(group_id: str, group: BaseGroup | None) -> dict[str, Any]:
-        if not group_id:
-            return {"error_code": ErrorCode.INVALID_GROUP_ID}
-        text = f"Group {group_id} {'not found' if group is None else 'is not a streams group'}."
-        return {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": text}
-
+    missing = partial(missing_group, StreamsGroup.kind)
     answers, after = describe_each(progress.effects, progress.groups, message.group_ids, _Group, described, missing)
     progress.effects.reply(request, m.StreamsGroupDescribeResponse(groups=answers), after)
 

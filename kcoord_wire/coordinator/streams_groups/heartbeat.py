@@ -26,6 +26,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.assignors.streams import Task
 from kcoord_wire.coordinator.consumer_groups.epochs import Records, hash_topics
 from kcoord_wire.coordinator.consumer_groups.group import AWAY, JOINING, LEAVING
+from kcoord_wire.coordinator.core.admin import not_found
 from kcoord_wire.coordinator.core.apis import Refused, filled, topology_topics
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, is_topic_name
 from kcoord_wire.coordinator.core.config import GroupConfig
@@ -157,11 +158,9 @@ class StreamsGroups(StreamsProgress):
         """Return the group of a heartbeat; a new one, also in place of a classic one without members, if it joins."""
         if isinstance(existing, StreamsGroup):
             return existing
-        if message.member_epoch != JOINING and existing is None:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {message.group_id} not found.")
         is_free = existing is None or (isinstance(existing, Group) and existing.is_empty)
         if message.member_epoch != JOINING or not is_free:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {message.group_id} is not a streams group.")
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, not_found(StreamsGroup.kind, message.group_id, existing))
         return StreamsGroup(message.group_id, self.effects.now, self.topics)
 
     def _install(self, existing: BaseGroup | None, group: StreamsGroup, records: Records) -> None:
@@ -374,7 +373,7 @@ class StreamsGroups(StreamsProgress):
     def _leave(self, request: Request, message: m.StreamsGroupHeartbeatRequest) -> None:
         group = self.groups.get(message.group_id)
         if not isinstance(group, StreamsGroup):
-            text = f"Group {message.group_id} {'not found' if group is None else 'is not a streams group'}."
+            text = not_found(StreamsGroup.kind, message.group_id, group)
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, text)
         if message.shutdown_application:  # Kafka takes note of it before it looks for the member
             group.shutdown_by = group.shutdown_by or message.member_id
