@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 from kcoord_wire.coordinator.consumer_groups import epoch_records as log
 from kcoord_wire.coordinator.consumer_groups.epoch_group import EpochGroup, EpochMember, Target
 from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each, missing_group
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import EffectCollector
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
@@ -123,6 +124,33 @@ class Epochs(ABC, Generic[G, M]):
         """Return a setting of a group, in ms: its own, or that of the coordinator."""
         own = self._configs_of(group.group_id).get(name)
         return default if own is None else int(own)
+
+    def described(
+        self, kind: type[G], answer: Callable[..., Any], message: Any, fields: Callable[[G], dict[str, Any]]
+    ) -> tuple[list[Any], int]:
+        """Return the descriptions of the groups that a request names, as `describe_each` does.
+
+        :param answer: makes the description of a group
+        :param message: the request
+        :param fields: returns what not every kind of group has alike
+        """
+
+        def described(group: BaseGroup) -> Any | None:
+            if not isinstance(group, kind):
+                return None
+            found = answer(
+                group_id=group.group_id,
+                group_state=group.state.value,
+                group_epoch=group.epoch,
+                assignment_epoch=group.assignment_epoch,
+                **fields(group),
+            )
+            if message.include_authorized_operations:
+                found.authorized_operations = GROUP_OPERATIONS
+            return found
+
+        missing = partial(missing_group, kind.kind)
+        return describe_each(self.effects, self.groups, message.group_ids, answer, described, missing)
 
     # ---- epochs and targets
 

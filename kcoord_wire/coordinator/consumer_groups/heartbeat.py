@@ -17,7 +17,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -35,7 +34,7 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     MemberState,
 )
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, preferred_assignor
-from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each, missing_group, not_found
+from kcoord_wire.coordinator.core.admin import not_found
 from kcoord_wire.coordinator.core.apis import Refused, filled
 from kcoord_wire.coordinator.core.events import Request, Trigger
 from kcoord_wire.coordinator.core.groups import BaseGroup, Group, TopicNames
@@ -299,24 +298,14 @@ _CONSUMER: Final = 1
 def describe(progress: Progress, request: Request, message: m.ConsumerGroupDescribeRequest) -> None:
     """Answer ConsumerGroupDescribe. A classic group is not found."""
 
-    def described(group: BaseGroup) -> m.ConsumerGroupDescribeResponseDescribedGroup | None:
-        if not isinstance(group, ConsumerGroup):
-            return None
-        answer = m.ConsumerGroupDescribeResponseDescribedGroup(
-            group_id=group.group_id,
-            group_state=group.state.value,
-            group_epoch=group.epoch,
-            assignment_epoch=group.assignment_epoch,
-            assignor_name=preferred_assignor(group, progress.config.consumer_assignors[0]),
-            members=[_member(group, member, progress.topics) for member in group.members.values()],
-        )
-        if message.include_authorized_operations:
-            answer.authorized_operations = GROUP_OPERATIONS
-        return answer
+    def fields(group: ConsumerGroup) -> dict[str, Any]:
+        return {
+            "assignor_name": preferred_assignor(group, progress.config.consumer_assignors[0]),
+            "members": [_member(group, member, progress.topics) for member in group.members.values()],
+        }
 
-    missing = partial(missing_group, ConsumerGroup.kind)
     kind = m.ConsumerGroupDescribeResponseDescribedGroup
-    answers, after = describe_each(progress.effects, progress.groups, message.group_ids, kind, described, missing)
+    answers, after = progress.described(ConsumerGroup, kind, message, fields)
     progress.effects.reply(request, m.ConsumerGroupDescribeResponse(groups=answers), after)
 
 

@@ -21,8 +21,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.kip932 import SIMPLE, ShareSubscription, order_of_names, simple
@@ -30,7 +29,7 @@ from kcoord_wire.coordinator.consumer_groups.epoch_group import Target
 from kcoord_wire.coordinator.consumer_groups.epochs import Epochs, Records, described_partitions, may_assign
 from kcoord_wire.coordinator.consumer_groups.group import JOINING, LEAVING
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each, missing_group, not_found
+from kcoord_wire.coordinator.core.admin import not_found
 from kcoord_wire.coordinator.core.apis import Refused, filled, refusal
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Request, Trigger
@@ -359,24 +358,11 @@ class ShareGroups(Epochs[ShareGroup, ShareMember]):
     def describe(self, request: Request, message: m.ShareGroupDescribeRequest) -> None:
         """Answer ShareGroupDescribe. A group of another kind is not found."""
 
-        def described(group: BaseGroup) -> m.ShareGroupDescribeResponseDescribedGroup | None:
-            if not isinstance(group, ShareGroup):
-                return None
-            answer = m.ShareGroupDescribeResponseDescribedGroup(
-                group_id=group.group_id,
-                group_state=group.state.value,
-                group_epoch=group.epoch,
-                assignment_epoch=group.assignment_epoch,
-                assignor_name=SIMPLE,
-                members=[self._described(member) for member in group.members.values()],
-            )
-            if message.include_authorized_operations:
-                answer.authorized_operations = GROUP_OPERATIONS
-            return answer
+        def fields(group: ShareGroup) -> dict[str, Any]:
+            return {"assignor_name": SIMPLE, "members": [self._described(each) for each in group.members.values()]}
 
-        missing = partial(missing_group, ShareGroup.kind)
         kind = m.ShareGroupDescribeResponseDescribedGroup
-        answers, after = describe_each(self.effects, self.groups, message.group_ids, kind, described, missing)
+        answers, after = self.described(ShareGroup, kind, message, fields)
         self.effects.reply(request, m.ShareGroupDescribeResponse(groups=answers), after)
 
     def _described(self, member: ShareMember) -> m.ShareGroupDescribeResponseMember:

@@ -7,15 +7,12 @@ Source: KIP-1071, KIP-1331, KIP-1357; Kafka's `StreamsGroup.java`, `StreamsGroup
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.streams import STREAMS_ASSIGNOR, Task
-from kcoord_wire.coordinator.core.admin import GROUP_OPERATIONS, describe_each, missing_group
 from kcoord_wire.coordinator.core.apis import filled
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.groups import BaseGroup
 from kcoord_wire.coordinator.streams_groups.progress import StreamsProgress
 from kcoord_wire.coordinator.streams_groups.streams_group import StreamsGroup, StreamsMember, TargetTasks, TaskOffsets
 from kcoord_wire.coordinator.streams_groups.streams_records import task_ids
@@ -31,26 +28,15 @@ _KeyValue = m.StreamsGroupDescribeResponseKeyValue
 def describe(progress: StreamsProgress, request: Request, message: m.StreamsGroupDescribeRequest) -> None:
     """Answer StreamsGroupDescribe."""
 
-    def described(group: BaseGroup) -> _Group | None:
-        if not isinstance(group, StreamsGroup):
-            return None
-        answer = _Group(
-            group_id=group.group_id,
-            group_state=group.state.value,
-            group_epoch=group.epoch,
-            assignment_epoch=group.assignment_epoch,
-            topology=_topology(group),
-            members=[_member(group, member) for member in group.members.values()],
-            assignor_name=STREAMS_ASSIGNOR,
-        )
-        if message.include_authorized_operations:
-            answer.authorized_operations = GROUP_OPERATIONS
-        if message.include_topology_description:
-            answer.topology_description_status = _NOT_STORED
-        return answer
+    def fields(group: StreamsGroup) -> dict[str, Any]:
+        found = {
+            "topology": _topology(group),
+            "members": [_member(group, member) for member in group.members.values()],
+            "assignor_name": STREAMS_ASSIGNOR,
+        }
+        return found | {"topology_description_status": _NOT_STORED} if message.include_topology_description else found
 
-    missing = partial(missing_group, StreamsGroup.kind)
-    answers, after = describe_each(progress.effects, progress.groups, message.group_ids, _Group, described, missing)
+    answers, after = progress.described(StreamsGroup, _Group, message, fields)
     progress.effects.reply(request, m.StreamsGroupDescribeResponse(groups=answers), after)
 
 
