@@ -188,7 +188,7 @@ class EpochRecords:
         regex = getattr(value, "subscribed_topic_regex", None) or ""
         assignor = getattr(value, "server_assignor", None) or None
         topics = sorted({*names, *self._patterns.get(regex, ())})
-        life = self._ledger.see(entry.at, self._life(entry, key.member_id, value, topics))
+        life = self._ledger.see(entry.at, self._life(entry, key.member_id, value, topics, assignor))
         self._ledger.protocol_type = self._protocol
         member = self._members.get(key.member_id)
         if member is None:
@@ -204,9 +204,8 @@ class EpochRecords:
             changes.evidence.append(entry.evidence(f"{who} asks for the assignor {assignor}"))
         member.names, member.regex, member.assignor = names, regex, assignor
 
-    def _life(self, entry: Entry, member_id: str, value: Any, topics: list[str]) -> MemberLife:
+    def _life(self, entry: Entry, member_id: str, value: Any, topics: list[str], assignor: str | None) -> MemberLife:
         classic = getattr(value, "classic_member_metadata", None)
-        assignor = getattr(value, "server_assignor", None)
         rebalance_ms = getattr(value, "rebalance_timeout_ms", -1)
         supported = [] if classic is None else [protocol.name for protocol in classic.supported_protocols]
         return MemberLife(

@@ -97,9 +97,14 @@ class EpochMember(MemberTrace):
     revocations: list[Revocation] = field(default_factory=list)
 
     @property
+    def protocol_type(self) -> str:
+        """Of its group."""
+        return EPOCH_APIS[self.api]
+
+    @property
     def is_sharing(self) -> bool:
         """Whether it is in a share group: others have its partitions, too, and none waits for it to give one up."""
-        return EPOCH_APIS[self.api] == _SHARE
+        return self.protocol_type == _SHARE
 
     @property
     def has_left_for_now(self) -> bool:
@@ -369,7 +374,7 @@ class Epochs:
     @property
     def protocol_type(self) -> str | None:
         """Of the group; None without members."""
-        return next((EPOCH_APIS[member.api] for member in self.lives), None)
+        return next((member.protocol_type for member in self.lives), None)
 
     @property
     def unknown(self) -> int:
@@ -446,7 +451,7 @@ class EpochHistory:
             if member.since < start.at and (member.left is None or member.left >= start.at)
         }
         gone = [trigger.member for trigger in triggers if trigger.is_departure]
-        kind = EPOCH_APIS[self._read.lives[0].api]
+        kind = self._read.lives[0].protocol_type
         trace = EpochTrace(start, before, not before, None, triggers=triggers, protocol_type=kind)
         trace.removed += [(member, member.why or LeaveReason.LEFT) for member in gone]
         return trace
@@ -721,7 +726,7 @@ class EpochHistory:
 
     def _member(self, member: EpochMember) -> MemberLife:
         row = member_row(self._group_id, member, self._last_seen(member, None))
-        row.protocol, row.rebalance_timeout_ms = EPOCH_APIS[member.api], member.rebalance_ms
+        row.protocol, row.rebalance_timeout_ms = member.protocol_type, member.rebalance_ms
         row.assignors = [] if member.assignor is None else [member.assignor]
         row.topics = list(member.topics) or ([member.regex] if member.regex else [])
         return row
