@@ -54,7 +54,6 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 _MAKE_IDS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
 _SASL_APIS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 _NOTED: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH), int(ApiKey.HEARTBEAT)})
-_SIZE: Final = 4  # bytes before each frame
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _VERSION_BITS: Final = 16
@@ -356,7 +355,7 @@ class Requests:
     def _throttled(self, connection: Connection, message: Any) -> Any:
         """Return an answer with the time for which its client has to wait; of a Fetch that has to, without records."""
         if isinstance(message, FetchResponse | ShareFetchResponse) and connection.codec is not None:
-            size = _SIZE + len(connection.codec.encode(message))
+            size = SIZE_BYTES + len(connection.codec.encode(message))
             connection.throttle_ms = self.access.throttling.fetched(self._metered(connection), size, self._clock())
             if connection.throttle_ms:
                 return _without_records(message, connection.throttle_ms)

@@ -10,7 +10,7 @@ from typing import Any
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Load, LogRecord
+from kcoord_wire.coordinator.core.events import Load
 from tests.support.scripted import TOPICS, Script
 
 ORDERS = uuid.uuid5(uuid.NAMESPACE_OID, "orders")
@@ -42,11 +42,6 @@ class ConsumerScript(Script):
         group = self.machine.groups[self.group_id]
         assert isinstance(group, ConsumerGroup)
         return group
-
-    @property
-    def records(self) -> list[LogRecord]:
-        """Everything that was written, in order."""
-        return [record for batch in self.log for record in batch]
 
     def beat(
         self,

@@ -120,6 +120,11 @@ class Script(Driven):
         """The tokens of all requests."""
         return set(self._versions)
 
+    @property
+    def records(self) -> list[LogRecord]:
+        """Everything that was written, in order."""
+        return [record for batch in self.log for record in batch]
+
     # ---- events
 
     def carry_out(self, effect: Any) -> None:

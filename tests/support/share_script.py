@@ -11,7 +11,6 @@ from kcoord_wire.coordinator.core.events import (
     DeleteShareState,
     InitializeShareState,
     Load,
-    LogRecord,
     ShareStateDeleted,
     ShareStateInitialized,
 )
@@ -38,11 +37,6 @@ class ShareScript(Script):
         group = self.machine.groups[self.group_id]
         assert isinstance(group, ShareGroup)
         return group
-
-    @property
-    def records(self) -> list[LogRecord]:
-        """Everything that was written, in order."""
-        return [record for batch in self.log for record in batch]
 
     def carry_out(self, effect: Any) -> None:
         super().carry_out(effect)

@@ -9,7 +9,7 @@ from typing import Any
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.streams import Task
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import CreateTopics, Load, LogRecord, TopicsRefused
+from kcoord_wire.coordinator.core.events import CreateTopics, Load, TopicsRefused
 from kcoord_wire.coordinator.streams_groups.streams_group import HeldTasks, StreamsGroup
 from kcoord_wire.coordinator.streams_groups.streams_records import task_ids
 from kcoord_wire.coordinator.streams_groups.topology import Status
@@ -58,11 +58,6 @@ class StreamsScript(Script):
         group = self.machine.groups[self.group_id]
         assert isinstance(group, StreamsGroup)
         return group
-
-    @property
-    def records(self) -> list[LogRecord]:
-        """Everything that was written, in order."""
-        return [record for batch in self.log for record in batch]
 
     def carry_out(self, effect: Any) -> None:
         super().carry_out(effect)
