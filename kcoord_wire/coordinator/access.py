@@ -62,7 +62,7 @@ class Access:
         self._catalog = catalog
         self._given = users
         self.users = None if users is None else users.copy()
-        self._credentials = self.users or Users.nobody()
+        self._credentials = self.users or Users.empty()
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.throttling = Throttling(self.quotas)
         self.permissions = permissions

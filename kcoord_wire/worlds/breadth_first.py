@@ -25,7 +25,7 @@ class Step(NamedTuple):
     """One step of a run.
 
     :ivar what: happens: a name of the world's, perhaps with what it happens to
-    :ivar member: to whom; -1 for nobody
+    :ivar member: to whom; -1 for none
     """
 
     what: str

@@ -143,7 +143,7 @@ def test_a_disk_that_fails_leaves_the_credentials_as_they_are() -> None:
 
 
 def test_mechanisms_are_offered_while_somebody_can_use_them() -> None:
-    users = Users.nobody()
+    users = Users.empty()
     assert users.mechanisms == ()
     users.alter({("SCRAM-SHA-512", "alice"): Credential.derive("SCRAM-SHA-512", "secret")})
     assert users.mechanisms == ("SCRAM-SHA-512",)

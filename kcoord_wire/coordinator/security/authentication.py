@@ -184,7 +184,7 @@ class Users:
         self._unknown = {mechanism: self._make_unknown(mechanism) for mechanism in _SCRAM}
 
     @classmethod
-    def nobody(cls) -> Self:
+    def empty(cls) -> Self:
         """Return no users, to whom `alter` adds some."""
         users = cls.__new__(cls)
         users._secret, users._passwords = secrets.token_bytes(32), {}
@@ -194,7 +194,7 @@ class Users:
 
     def copy(self) -> Self:
         """Return users that `alter` changes without these."""
-        made = self.nobody()
+        made = self.empty()
         made._secret = self._secret
         made._passwords.update(self._passwords)
         for mechanism, users in self._credentials.items():

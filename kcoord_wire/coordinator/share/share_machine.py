@@ -149,7 +149,7 @@ class ShareLogs(SharedTopics, Protocol):
         """Return whether a partition exists."""
 
     def leader(self, topic_id: uuid.UUID, index: int) -> tuple[Endpoint, int] | None:
-        """Return who leads a partition, and the leader epoch; None if nobody does."""
+        """Return who leads a partition, and the leader epoch; None without one."""
 
 
 Outcome = tuple[ErrorCode, str | None]

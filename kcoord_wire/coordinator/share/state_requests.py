@@ -1,7 +1,7 @@
 """What brokers ask a share coordinator: to begin, read, change and delete the states of share partitions (KIP-932).
 
 Kafka's brokers keep what they know of records with these requests, and its group coordinator begins and resets states.
-Here one machine does all of that, and answers them to whoever asks, for any share partition.
+Here one machine does all of that, and answers any client, for any share partition.
 
 Law: a state that is set or changed from outside takes the place of what members have acquired.
 

@@ -74,7 +74,7 @@ class Account(NamedTuple):
 
     :ivar is_done: it was accepted, rejected, or delivered as often as it may be
     :ivar deliveries: how often it was delivered
-    :ivar holder: the member that has it; -1 for nobody
+    :ivar holder: the member that has it; -1 for none
     :ivar ticks: until its lock runs out
     """
 

@@ -34,7 +34,7 @@ def matching(**others: Any) -> dict[str, Any]:
 
 
 def describe(client: Connection, version: int, count: int | None = None, **others: Any) -> None:
-    """DescribeAcls; with `count` once there are so many: the controller tells the broker of them later."""
+    """DescribeAcls; with `count` once there are so many: the broker learns of them later."""
 
     def ask() -> Any:
         return client.call(kw.DescribeAclsRequest(**matching(**others)), version)

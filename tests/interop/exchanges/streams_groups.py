@@ -130,7 +130,7 @@ def streams_have_standbys(stage: Stage) -> None:
 
 @script(settings="streams", versions=(0, 1))
 def streams_want_tags(stage: Stage, version: int) -> None:
-    """A member is told which tags it lacks of those that the group's config names, from v1 on."""
+    """A member learns which tags it lacks of those that the group's config names, from v1 on."""
     a = Runner(stage, "a", tags={"zone": "z1", "cluster": "c1"}, version=version)
     a.joins()
     a.reports()
@@ -239,7 +239,7 @@ def streams_wrong_topologies(stage: Stage) -> None:
 
 @script(settings="streams")
 def streams_topics_do_not_fit(stage: Stage) -> None:
-    """What each member is told while topics are missing or have other partitions than they should."""
+    """What each member learns while topics are missing or have other partitions than they should."""
     missing = Runner(stage, "a", [subtopology("0", "orders", *(f"{stage.group}-{n}" for n in range(5)))])
     missing.joins()
     missing.beats()
@@ -258,7 +258,7 @@ def streams_topics_do_not_fit(stage: Stage) -> None:
 
 @script(settings="streams")
 def streams_topology_epochs(stage: Stage) -> None:
-    """Another topology is refused; a member with an older epoch is told so."""
+    """Another topology is refused; a member with an older epoch learns that."""
     a, b, c = runners(stage, "a", "b", "c", topology_epoch=3)
     a.joins()
     a.beats()
@@ -292,7 +292,7 @@ def streams_addresses(stage: Stage) -> None:
 
 @script(settings="streams")
 def streams_shut_down(stage: Stage) -> None:
-    """A member asks all to shut down, which each is told until the last has left."""
+    """A member asks all to shut down, which each learns until the last has left."""
     a, b = runners(stage, "a", "b")
     a.joins()
     a.beats()
