@@ -447,8 +447,8 @@ def _blind(traffic: GroupTraffic, replay: Replay, joins: list[Join], epochs: Epo
 def _blind_epochs(replay: Replay, epochs: Epochs) -> Iterator[str]:
     kip = _KIPS[epochs.lives[0].protocol_type]
     yield (
-        f"The coordinator assigns in this group ({kip}): epochs that no member received, and the session timeout, are not "
-        "on the wire."
+        f"The coordinator assigns in this group ({kip}): epochs that no member received, and the session timeout, "
+        "are not on the wire."
     )
     if replay.traces:
         yield "Members of both protocols are in the group: how the coordinator combined them is not on the wire."
